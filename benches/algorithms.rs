@@ -15,9 +15,7 @@ use weir::base::time::Timestamp;
 use weir::engine::limit::sketch::Sketch;
 use weir::engine::limit::top::Top;
 use weir::engine::limit::{Algorithm, Allowance, AnyState, Calendar, Key, Quota, Rate, State, Unit};
-use weir::engine::limit::{
-    concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket,
-};
+use weir::engine::limit::{concurrency, fixed_window, sliding_log, sliding_window, sub_window, token_bucket};
 
 const START: Timestamp = Timestamp::from_ns(1_700_000_000_000_000_000);
 const RATE: Rate = Rate { count: 1000, period_ns: 1_000_000_000 };
@@ -41,9 +39,9 @@ fn steady<S: State>(name: &str, rule: &S::Rule) {
 
 fn admit() {
     steady::<token_bucket::State>("token_bucket", &quota());
-    let leaky = |shapes| leaky_bucket::Rule { quota: quota(), shapes };
-    steady::<leaky_bucket::State>("leaky_bucket", &leaky(false));
-    steady::<leaky_bucket::State>("leaky_bucket that shapes", &leaky(true));
+    let leaky = |shapes| quota().shaping(shapes);
+    steady::<token_bucket::Bucket>("leaky_bucket", &leaky(false));
+    steady::<token_bucket::Bucket>("leaky_bucket that shapes", &leaky(true));
     let first = fixed_window::Rule::from_first(RATE).unwrap();
     steady::<fixed_window::State>("fixed_window from the first request", &first);
     for (name, unit, zone) in [

@@ -38,6 +38,14 @@ impl From<JoinError> for Refused {
     }
 }
 
+/// One result, or an array of results; in a body one item, or an array of items.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
 /// A problem (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Problem)]

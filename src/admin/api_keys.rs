@@ -15,9 +15,9 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, Answered, ProblemBody, Refused, json};
+use super::answer::{Answer, Answered, Refused, json};
 use super::audit::Audited;
-use super::body::{self, Json, Parameters};
+use super::body::{self, Json, Parameters, Reason};
 use super::edits::parsed_length;
 use super::reloads::{ReloadBody, ReloadTarget};
 use super::state::{Admin, Call};
@@ -103,7 +103,7 @@ struct NewApiKeyBody {
     /// The life of the key, such as `90d`; without it, it is valid until it is revoked.
     expires: Option<String>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// A rotation of the key of an owner.
@@ -120,7 +120,7 @@ struct RotationBody {
     /// The life of the new key, such as `90d`; by default as long as that of the old one.
     expires: Option<String>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -142,7 +142,7 @@ pub(super) struct RevocationQuery {
     /// The id of one key; all keys by default.
     id: Option<String>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 impl ApiKeyOwnerBody {
@@ -189,9 +189,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
     request_body(content = NewApiKeyBody),
     responses(
         (status = 200, body = ChangedApiKeysBody, description = "the key"),
-        (status = 400, body = ProblemBody, description = "the name, the plan or the time is invalid"),
-        (status = 404, body = ProblemBody, description = "no such identity has API keys"),
-        (status = 409, body = ProblemBody, description = "the owner has a key, or the file is invalid or not writable"),
+        (status = 409, description = "the owner has a key, or the file is invalid or not writable"),
     )
 )]
 pub(super) async fn create(Call(admin, operator): Call, Json(body): Json) -> Answered {
@@ -209,9 +207,7 @@ pub(super) async fn create(Call(admin, operator): Call, Json(body): Json) -> Ans
     request_body(content = RotationBody),
     responses(
         (status = 200, body = ChangedApiKeysBody, description = "the new key"),
-        (status = 400, body = ProblemBody, description = "a time is invalid"),
-        (status = 404, body = ProblemBody, description = "there is no such identity or owner"),
-        (status = 409, body = ProblemBody, description = "two keys are valid, or the file is invalid or not writable"),
+        (status = 409, description = "two keys are valid, or the file is invalid or not writable"),
     )
 )]
 pub(super) async fn rotate(Call(admin, operator): Call, Json(body): Json) -> Answered {
@@ -233,8 +229,7 @@ pub(super) async fn rotate(Call(admin, operator): Call, Json(body): Json) -> Ans
     params(RevocationQuery),
     responses(
         (status = 200, body = ChangedApiKeysBody, description = "the owner before and now"),
-        (status = 404, body = ProblemBody, description = "there is no such identity, owner or key"),
-        (status = 409, body = ProblemBody, description = "the file is invalid or not writable"),
+        (status = 409, description = "the file is invalid or not writable"),
     )
 )]
 pub(super) async fn revoke(Call(admin, operator): Call, Parameters(asked): Parameters<RevocationQuery>) -> Answered {
@@ -258,7 +253,7 @@ fn file_of(policy: &Policy, wanted: Option<&str>) -> Result<(String, PathBuf), R
 }
 
 /// The kind of a change, its identity, the edit and its reason.
-type RequestedKeyEdit = (&'static str, Option<String>, KeyEdit, Option<String>);
+type RequestedKeyEdit = (&'static str, Option<String>, KeyEdit, Option<Reason>);
 
 /// Edits the file, notes the change, and waits until it is in force.
 async fn change(admin: &Admin, operator: &Operator, (action, identity, edit, reason): RequestedKeyEdit) -> Answered {
@@ -273,8 +268,9 @@ async fn change(admin: &Admin, operator: &Operator, (action, identity, edit, rea
     };
     let shown = |owner: &Option<ApiKeyOwnerBody>| serde_json::to_value(owner).unwrap_or_default();
     let (before, after) = (shown(&was), shown(&owner));
+    let reason = reason.map(Into::into);
     let change = Audited { action, limit: None, target, before, after, reason, outcome: None };
-    admin.record(operator, now, vec![change]).await;
+    admin.record(operator, vec![change]).await;
     let not_in_force = match admin.reloads.order(ReloadTarget::Files).await {
         Ok(ReloadBody { outcome, .. }) if outcome == "applied" => None,
         Ok(reload) => Some(reload.reason.unwrap_or_else(|| "the configuration is invalid; see `weir check`".into())),

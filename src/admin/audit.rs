@@ -19,11 +19,13 @@ use tokio::time::Instant;
 use super::access::{Access, Operator};
 use super::times::rfc3339;
 use crate::base::telemetry::{is_fifo, open_to_append};
-use crate::base::time::{Timestamp, instant_now};
+use crate::base::time::{instant_now, system_now};
 use crate::base::visible::visible;
 
 /// Most bytes that [`last_lines`] reads.
 const LAST_BYTES_MAX: u64 = 128 * 1024;
+/// Most bytes of a part of a key. A longer line would hide all others from [`last_lines`].
+const PART_BYTES_MAX: usize = 1024;
 
 /// For so long lines wait for the reader of a full FIFO.
 const READER_WAIT: Duration = Duration::from_secs(1);
@@ -84,10 +86,9 @@ struct Record<'a> {
 pub(super) async fn record(
     (access, file): (&Access, &Arc<AuditFile>),
     operator: Option<&Operator>,
-    now: Timestamp,
-    changes: Vec<Audited>,
+    mut changes: Vec<Audited>,
 ) {
-    let at = rfc3339(now);
+    let at = rfc3339(system_now());
     let token = operator.and_then(|operator| operator.token.as_deref());
     let address = match operator {
         Some(Operator { address: Some(address), .. }) => address.to_string(),
@@ -95,8 +96,9 @@ pub(super) async fn record(
         None => "weir".to_owned(),
     };
     let mut lines = Vec::new();
-    for change in &changes {
-        let Audited { action, limit, target, before, after, reason, outcome } = change;
+    for change in &mut changes {
+        cut(&mut change.target);
+        let Audited { action, limit, target, before, after, reason, outcome } = &*change;
         let (limit, reason) = (limit.as_deref(), reason.as_deref());
         tracing::info!(
             token, address, action, limit, %target, %before, %after, reason, outcome,
@@ -116,6 +118,15 @@ pub(super) async fn record(
     let appended = spawn_blocking(move || file.append(&path, &lines)).await;
     if let Err(error) = appended.map_err(io::Error::other).flatten() {
         tracing::error!(file = shown, %error, "the audit log cannot be written");
+    }
+}
+
+/// Cuts long texts of a target.
+fn cut(target: &mut Value) {
+    match target {
+        Value::String(text) => text.truncate(text.floor_char_boundary(PART_BYTES_MAX)),
+        Value::Object(parts) => parts.values_mut().for_each(cut),
+        _ => {}
     }
 }
 

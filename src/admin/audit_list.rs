@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 use utoipa::IntoParams;
 
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answer, json, problem};
 use super::audit::{ACTIONS, last_lines};
 use super::body::Parameters;
 use super::state::Admin;
@@ -38,9 +38,7 @@ pub(super) struct AuditQuery {
     params(AuditQuery),
     responses(
         (status = 200, body = [Object], description = "the lines of the file, the newest first"),
-        (status = 400, body = ProblemBody, description = "there is no such kind of change"),
-        (status = 404, body = ProblemBody, description = "the configuration has no `admin.audit`"),
-        (status = 500, body = ProblemBody, description = "the file cannot be read"),
+        (status = 404, description = "the configuration has no `admin.audit`"),
     )
 )]
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<AuditQuery>) -> Answer {

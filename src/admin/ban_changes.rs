@@ -12,12 +12,12 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answered, ProblemBody, Refused, json};
+use super::answer::{Answered, Refused, json};
 use super::audit::Audited;
 use super::bans::{BanBody, Banned};
-use super::body::{self, Json, NO_NETWORK, Parameters};
+use super::body::{self, Json, NO_NETWORK, Parameters, Reason};
 use super::edits::parsed_length;
-use super::key;
+use super::key::{self, KeyNameBody};
 use super::keys::{refused, unknown_limit};
 use super::state::{Admin, Call};
 use crate::base::time::{Timestamp, saturating_ns};
@@ -26,8 +26,7 @@ use crate::engine::gate::{BanInForce, BanTarget, KeyName, Live, OperatorBan};
 /// Most bans of operators.
 const BANS_MAX: usize = 10_000;
 
-/// Most bytes of a reason, and of a key. Replicas send 1024 bans in one message of 8 MiB at most.
-const REASON_BYTES_MAX: usize = 1024;
+/// Most bytes of a key. Replicas send 1024 bans in one message of 8 MiB at most.
 const KEY_BYTES_MAX: usize = 4096;
 
 /// A ban to set: of a key of a limit, or of addresses for all limits.
@@ -38,8 +37,7 @@ struct NewBanBody {
     /// The name of the limit.
     limit: Option<String>,
     /// The key: its parts by name, or its text as in `overrides`.
-    #[schema(value_type = Option<Object>)]
-    key: Option<Value>,
+    key: Option<KeyNameBody>,
     /// The id of the key, in place of `key`.
     id: Option<String>,
     /// An address, or a network such as `192.0.2.0/24`, in place of `limit` and `key`.
@@ -48,7 +46,7 @@ struct NewBanBody {
     #[serde(rename = "for")]
     length: Option<String>,
     /// The reason, for the list of bans and the audit log.
-    reason: Option<Box<str>>,
+    reason: Option<Reason>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -64,7 +62,7 @@ pub(super) struct LiftQuery {
     /// The address or the network of the ban.
     address: Option<String>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -76,7 +74,7 @@ pub(super) struct LiftAllQuery {
     /// The network, in place of `limit`: all bans of addresses within it end.
     address: Option<String>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// A ban that was set or lifted.
@@ -110,8 +108,7 @@ struct LiftedBansBody {
     request_body = NewBanBody,
     responses(
         (status = 200, body = ChangedBanBody, description = "the ban, and the one before"),
-        (status = 400, body = ProblemBody, description = "the ban is not possible"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+        (status = 409, description = "there are 10,000 bans already"),
     )
 )]
 pub(super) async fn set(Call(admin, operator): Call, Json(asked): Json) -> Answered {
@@ -126,10 +123,7 @@ pub(super) async fn set(Call(admin, operator): Call, Json(asked): Json) -> Answe
     delete,
     path = "/v1/bans",
     params(LiftQuery),
-    responses(
-        (status = 200, body = ChangedBanBody, description = "the ban that was lifted"),
-        (status = 404, body = ProblemBody, description = "there is no such ban"),
-    )
+    responses((status = 200, body = ChangedBanBody, description = "the ban that was lifted"))
 )]
 pub(super) async fn lift(Call(admin, operator): Call, Parameters(asked): Parameters<LiftQuery>) -> Answered {
     let now = admin.gate.clock().now();
@@ -149,7 +143,7 @@ struct NewBan {
 /// Reads a ban to set, and its clients.
 fn read(admin: &Admin, live: &Live, asked: &Value) -> Result<(Banned, NewBan), Refused> {
     let NewBanBody { limit, key, id, address, length, reason } = body::object(asked)?;
-    let name = key.map(key::name_of_json).transpose()?;
+    let name = key.map(key::name_of_body).transpose()?;
     let found = banned(admin, live, limit, (name, id), address)?;
     let length_ns = match length.as_deref() {
         Some("forever") => None,
@@ -160,7 +154,7 @@ fn read(admin: &Admin, live: &Live, asked: &Value) -> Result<(Banned, NewBan), R
             return Err("for: a ban has a length such as `10min` or `24h`, or is `forever`".to_owned().into());
         }
     };
-    Ok((found, NewBan { length_ns, reason }))
+    Ok((found, NewBan { length_ns, reason: reason.map(Into::into) }))
 }
 
 /// The clients that a request names.
@@ -218,9 +212,6 @@ async fn change(
     (sets, length, reason): (bool, Option<u64>, Option<Box<str>>),
     now: Timestamp,
 ) -> Answered {
-    if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-        return Err(format!("reason: expected at most {REASON_BYTES_MAX} bytes").into());
-    }
     let _changing = admin.bans.changing.lock().await;
     let all = admin.gate.operator_bans();
     let was = all.iter().find(|one| is_of(one, &banned));
@@ -255,7 +246,7 @@ async fn change(
     let (action, limit, reason) = (if sets { "ban" } else { "lift_ban" }, shown.limit, reason.map(Into::into));
     let (before, after) = (until(&was), until(&ban));
     let change = Audited { action, limit, target, before, after, reason, outcome: None };
-    admin.record(operator, now, vec![change]).await;
+    admin.record(operator, vec![change]).await;
     Ok(json(StatusCode::OK, &ChangedBanBody { ban, was, not_kept }))
 }
 
@@ -303,11 +294,7 @@ async fn store(admin: &Admin, set: Option<&BanTarget>) -> Option<String> {
     delete,
     path = "/v1/bans/all",
     params(LiftAllQuery),
-    responses(
-        (status = 200, body = LiftedBansBody, description = "the number of bans that were lifted"),
-        (status = 400, body = ProblemBody, description = "neither a limit nor a network, or both"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-    )
+    responses((status = 200, body = LiftedBansBody, description = "the number of bans that were lifted"))
 )]
 pub(super) async fn lift_all(Call(admin, operator): Call, Parameters(asked): Parameters<LiftAllQuery>) -> Answered {
     let now = admin.gate.clock().now();
@@ -339,8 +326,8 @@ pub(super) async fn lift_all(Call(admin, operator): Call, Parameters(asked): Par
     let not_kept = if by_operators > 0 { store(&admin, None).await } else { None };
     let count = |by_operators, by_limit| value!({ "by_operators": by_operators, "by_limit": by_limit });
     let target = value!({ "all": address.map_or(value!(true), Value::from) });
-    let (before, after) = (count(by_operators, by_limit), count(0, 0));
+    let (before, after, reason) = (count(by_operators, by_limit), count(0, 0), reason.map(Into::into));
     let change = Audited { action: "lift_bans", limit, target, before, after, reason, outcome: None };
-    admin.record(&operator, now, vec![change]).await;
+    admin.record(&operator, vec![change]).await;
     Ok(json(StatusCode::OK, &LiftedBansBody { by_operators, by_limit, not_kept }))
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use bytes::Buf;
-use http::StatusCode;
 use http::request::Parts;
+use http::{Method, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use ipnet::IpNet;
@@ -16,8 +16,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::answer::{Answer, problem};
+use super::guard::has_no_body;
 use crate::engine::policy::access::canonical;
 
 /// Most items of one array.
@@ -29,6 +32,51 @@ const TOML_BYTES_MAX: usize = 4 << 20;
 /// Most bytes to read and discard of a body that is too long. A client that still sends would not see the answer.
 const DISCARDED_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of a reason: it is in the audit log, of which operators see the last 128 KiB, and with a ban in messages to
+/// replicas, of which one has 1024 bans in 8 MiB at most.
+const REASON_BYTES_MAX: usize = 1024;
+
+/// The reason of a change.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Reason(String);
+
+impl TryFrom<String> for Reason {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.len() > REASON_BYTES_MAX {
+            return Err(format!("reason: expected at most {REASON_BYTES_MAX} bytes"));
+        }
+        Ok(Self(text))
+    }
+}
+
+impl Reason {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<Reason> for String {
+    fn from(Reason(text): Reason) -> Self {
+        text
+    }
+}
+
+impl From<Reason> for Box<str> {
+    fn from(Reason(text): Reason) -> Self {
+        text.into()
+    }
+}
+
+impl PartialSchema for Reason {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().schema_type(Type::String).max_length(Some(REASON_BYTES_MAX)).into()
+    }
+}
+
+impl ToSchema for Reason {}
 
 /// The body of a request as JSON.
 pub(super) struct Json(pub(super) Value);
@@ -68,19 +116,28 @@ impl<S: Sync> FromRequest<S> for Toml {
     }
 }
 
-/// The query of a request. The error is the answer to a query with an unknown, missing or invalid parameter.
+/// The query of a request. The error is the answer to a query with an unknown, missing or invalid parameter, and to a
+/// `DELETE` with a body.
 pub(super) struct Parameters<T>(pub(super) T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
     type Rejection = Answer;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Answer> {
+        if parts.method == Method::DELETE && !has_no_body(parts) {
+            return Err(bad("a DELETE has parameters in place of a body".to_owned()));
+        }
         match Query::try_from_uri(&parts.uri) {
             Ok(Query(parameters)) => Ok(Self(parameters)),
-            Err(rejection) => Err(problem(StatusCode::BAD_REQUEST, rejection.body_text())),
+            Err(rejection) => Err(bad(rejection.body_text())),
         }
     }
 }
+
+/// The query of an operation without parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParameters {}
 
 /// Reads a body as JSON. The error is the answer to a body that is invalid, too long or too slow.
 async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answered, ProblemBody, Refused, json};
+use super::answer::{Answered, Refused, json};
 use super::bans::BanBody;
 use super::body::Parameters;
 use super::followed::{self, Followed, FollowedClients};
@@ -105,10 +105,7 @@ pub(super) struct DecisionsBody {
     get,
     path = "/v1/client",
     params(ClientQuery),
-    responses(
-        (status = 200, body = ClientBody, description = "the client"),
-        (status = 400, body = ProblemBody, description = "no limit counts by these parts"),
-    )
+    responses((status = 200, body = ClientBody, description = "the client"))
 )]
 pub(super) async fn client(
     State(admin): State<Arc<Admin>>,

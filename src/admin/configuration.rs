@@ -12,9 +12,9 @@ use serde_json::{Value, json as value};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answer, Answered, ProblemBody, Refused, json};
+use super::answer::{Answer, Answered, Refused, json};
 use super::audit::Audited;
-use super::body::{self, OptionalJson, Parameters, Toml};
+use super::body::{self, OptionalJson, Parameters, Reason, Toml};
 use super::edits::shown_key;
 use super::reloads::{CheckBody, ConfigBody, ConfigReader, ReloadBody, ReloadTarget, SETTINGS_MAX, SettingBody};
 use super::state::{Admin, Call};
@@ -44,7 +44,7 @@ pub(super) struct CheckQuery {
 #[schema(as = ReloadRequest)]
 struct ReloadRequest {
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// The configuration in force, with the source of each value and without secrets.
@@ -54,7 +54,7 @@ struct ReloadRequest {
     params(ConfigQuery),
     responses(
         (status = 200, body = ConfigBody, description = "the options; overrides set at run time are last"),
-        (status = 404, body = ProblemBody, description = "no option in force is below the path; only with defaults"),
+        (status = 404, description = "no option in force is below the path; only with defaults"),
     )
 )]
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<ConfigQuery>) -> Answered {
@@ -112,8 +112,7 @@ fn show_replicas(config: &mut ConfigBody, below: &str, members: u64) {
     request_body(content = String, content_type = "application/toml", description = "the configuration as TOML"),
     responses(
         (status = 200, body = CheckBody, description = "the problems"),
-        (status = 400, body = ProblemBody, description = "the body is no text, or too long"),
-        (status = 409, body = ProblemBody, description = "with `stored`: the configuration has no file"),
+        (status = 409, description = "with `stored`: the configuration has no file"),
     )
 )]
 pub(super) async fn check(
@@ -150,17 +149,16 @@ pub(super) async fn read<T: Serialize + Send + 'static>(
     request_body(content = Option<ReloadRequest>, description = "a reason; the body may be absent"),
     responses(
         (status = 200, body = ReloadBody, description = "the outcome, also that the configuration is invalid"),
-        (status = 409, body = ProblemBody, description = "this Weir has no configuration that changes"),
-        (status = 503, body = ProblemBody, description = "the reload did not end in time"),
+        (status = 409, description = "this Weir has no configuration that changes"),
     )
 )]
 pub(super) async fn reload(Call(admin, operator): Call, OptionalJson(body): OptionalJson) -> Answered {
     let ReloadRequest { reason } = body::object(&body)?;
     let made = admin.reloads.order(ReloadTarget::Newest).await?;
     let after = value!({ "outcome": made.outcome });
-    let (target, before) = (Value::from("configuration"), Value::Null);
+    let (target, before, reason) = (Value::from("configuration"), Value::Null, reason.map(Into::into));
     let change = Audited { action: "reload", limit: None, target, before, after, reason, outcome: None };
-    admin.record(&operator, admin.gate.clock().now(), vec![change]).await;
+    admin.record(&operator, vec![change]).await;
     Ok(json(StatusCode::OK, &made))
 }
 

@@ -10,11 +10,11 @@ use serde_json::{Value, json as value};
 use utoipa::ToSchema;
 
 use super::access::{Access, Operator};
-use super::answer::{Answered, Refused, json};
+use super::answer::{Answered, OneOrMany, Refused, json};
 use super::audit::{self, AuditFile, Audited};
-use super::body::BATCH_MAX;
+use super::body::{BATCH_MAX, Reason};
 use super::change::Changed;
-use super::key;
+use super::key::{self, KeyNameBody};
 use super::keys::{banned_until, refused};
 use super::state::Admin;
 use super::times::rfc3339;
@@ -42,9 +42,7 @@ pub(super) struct EditBody {
     /// The name of the limit.
     pub(super) limit: String,
     /// The parts of the key by name, each a text or a whole number; or the text of the key.
-    // Read as any value, because the error of `serde` would repeat it.
-    #[schema(value_type = Object)]
-    pub(super) key: Value,
+    pub(super) key: KeyNameBody,
     /// A rate, a list of rates, `"unlimited"`, or a table as in the configuration; `null` removes the override.
     // Not an `Option`: an absent field must not mean `null`.
     pub(super) to: Value,
@@ -55,7 +53,7 @@ pub(super) struct EditBody {
     #[serde(default)]
     pub(super) replace: bool,
     /// The reason, for the audit log.
-    pub(super) reason: Option<String>,
+    pub(super) reason: Option<Reason>,
 }
 
 /// An edit, its key as it is shown, and its reason.
@@ -155,13 +153,14 @@ impl Edits {
     ) -> Answered {
         let is_array = self.is_array;
         let mut made: Vec<_> = self.apply(admin, operator).await?.into_iter().map(body).collect();
-        Ok(match made.pop() {
-            Some(only) if !is_array => json(StatusCode::OK, &only),
+        let answer = match made.pop() {
+            Some(only) if !is_array => OneOrMany::One(only),
             last => {
                 made.extend(last);
-                json(StatusCode::OK, &made)
+                OneOrMany::Many(made)
             }
-        })
+        };
+        Ok(json(StatusCode::OK, &answer))
     }
 
     async fn apply(self, admin: &Admin, operator: &Operator) -> Result<Vec<EditedBody>, Refused> {
@@ -203,18 +202,13 @@ impl Edits {
             let to = allowance.map(|mut to| if until.is_some() { to["to"].take() } else { to });
             made.push(EditedBody { limit, key, to, until: until.map(rfc3339), was, banned_until, not_kept });
         }
-        admin.record(operator, now, audited).await;
+        admin.record(operator, audited).await;
         error.map_or(Ok(made), Err)
     }
 }
 
-/// Writes a line of the audit log for each override that has ended at `now`.
-pub async fn record_ended(
-    audit: (&Access, &Arc<AuditFile>),
-    (gate, live): (&Gate, &Live),
-    now: Timestamp,
-    ended: &[EndedOverride],
-) {
+/// Writes a line of the audit log for each override that has ended.
+pub async fn record_ended(audit: (&Access, &Arc<AuditFile>), (gate, live): (&Gate, &Live), ended: &[EndedOverride]) {
     let line = |EndedOverride { limit, key, allowance }: &EndedOverride| Audited {
         action: if allowance["to"]["plan"].is_null() { "override" } else { "plan" },
         limit: Some(limit.clone()),
@@ -224,7 +218,7 @@ pub async fn record_ended(
         reason: Some("its time is over".to_owned()),
         outcome: None,
     };
-    audit::record(audit, None, now, ended.iter().map(line).collect()).await;
+    audit::record(audit, None, ended.iter().map(line).collect()).await;
 }
 
 /// The override that a request names by its text, also one that does not fit its limit.
@@ -289,11 +283,12 @@ fn shown(gate: &Gate, live: &Live, asked: EditBody) -> Result<ShownEdit, Refused
     } else if until.is_some() {
         return Err("for: a removal has no end".to_owned().into());
     }
-    let text = match key::name_of_json(key)? {
+    let text = match key::name_of_body(key)? {
         KeyName::Parts(parts) => gate.key_text(live, &limit, &parts),
         name => gate.find_key(live, &limit, &name).and_then(|found| text_of((gate, live), &limit, found)),
     };
     let text = text.map_err(|error| refused(live, &error))?;
     let shown = shown_key(gate, live, &limit, &text);
-    Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance, replaces }, until, key: shown, reason })
+    let (edit, reason) = (OverrideEdit { limit, key: text, allowance, replaces }, reason.map(Into::into));
+    Ok(ShownEdit { edit, until, key: shown, reason })
 }

@@ -11,14 +11,14 @@ use tokio::time::{MissedTickBehavior, interval};
 use utoipa::ToSchema;
 
 use super::access::Operator;
-use super::answer::{Answered, ProblemBody, Refused, json};
+use super::answer::{Answered, Refused, json};
 use super::audit::{self, Audited};
-use super::body::{self, Json};
+use super::body::{self, Json, Reason};
 use super::edits::parsed_length;
 use super::state::{Admin, Call};
 use super::times::rfc3339;
 use super::upstreams::{self, UpstreamBody};
-use crate::base::time::{Timestamp, saturating_ns};
+use crate::base::time::saturating_ns;
 use crate::transport::upstream::operate;
 use crate::transport::upstream::orders::{EndpointOrder, OrderError};
 
@@ -41,7 +41,7 @@ struct DrainBody {
     #[serde(default)]
     force: bool,
     /// The reason, for the state of the endpoint and the audit log.
-    reason: Option<Box<str>>,
+    reason: Option<Reason>,
 }
 
 /// The end of a drain.
@@ -54,7 +54,7 @@ struct UndrainBody {
     /// The endpoint, as for the drain.
     endpoint: Box<str>,
     /// The reason, for the audit log.
-    reason: Option<Box<str>>,
+    reason: Option<Reason>,
 }
 
 /// A weight of an endpoint.
@@ -72,7 +72,7 @@ struct WeightBody {
     #[serde(rename = "for")]
     length: Option<String>,
     /// The reason, for the audit log.
-    reason: Option<Box<str>>,
+    reason: Option<Reason>,
 }
 
 /// Drains an endpoint: it gets no new request, active requests finish, and its checks go on.
@@ -82,9 +82,7 @@ struct WeightBody {
     request_body = DrainBody,
     responses(
         (status = 200, body = UpstreamBody, description = "the upstream with its endpoints"),
-        (status = 400, body = ProblemBody, description = "the drain is not possible"),
-        (status = 404, body = ProblemBody, description = "there is no such upstream or endpoint"),
-        (status = 409, body = ProblemBody, description = "no other endpoint of the upstream is up"),
+        (status = 409, description = "no other endpoint of the upstream is up"),
     )
 )]
 pub(super) async fn drain(Call(admin, operator): Call, Json(asked): Json) -> Answered {
@@ -98,10 +96,7 @@ pub(super) async fn drain(Call(admin, operator): Call, Json(asked): Json) -> Ans
     post,
     path = "/v1/upstreams/undrain",
     request_body = UndrainBody,
-    responses(
-        (status = 200, body = UpstreamBody, description = "the upstream with its endpoints"),
-        (status = 404, body = ProblemBody, description = "there is no such endpoint, or it is not drained"),
-    )
+    responses((status = 200, body = UpstreamBody, description = "the upstream with its endpoints"))
 )]
 pub(super) async fn undrain(Call(admin, operator): Call, Json(asked): Json) -> Answered {
     let UndrainBody { upstream, endpoint, reason } = body::object(&asked)?;
@@ -115,8 +110,7 @@ pub(super) async fn undrain(Call(admin, operator): Call, Json(asked): Json) -> A
     request_body = WeightBody,
     responses(
         (status = 200, body = UpstreamBody, description = "the upstream with its endpoints"),
-        (status = 400, body = ProblemBody, description = "the weight is not possible"),
-        (status = 404, body = ProblemBody, description = "there is no such upstream or endpoint"),
+        (status = 409, description = "there are too many orders"),
     )
 )]
 pub(super) async fn weight(Call(admin, operator): Call, Json(asked): Json) -> Answered {
@@ -136,12 +130,12 @@ fn order(
     admin: &Admin,
     operator: &Operator,
     (upstream, endpoint): (Box<str>, Box<str>),
-    (length, reason): (Option<String>, Option<Box<str>>),
+    (length, reason): (Option<String>, Option<Reason>),
 ) -> Result<EndpointOrder, String> {
     let since = admin.gate.clock().now();
     let length = length.map(|text| parsed_length("for", &text)).transpose()?;
     let until = length.map(|length| since.saturating_add_ns(saturating_ns(length)));
-    let token = operator.token.clone();
+    let (token, reason) = (operator.token.clone(), reason.map(Into::into));
     Ok(EndpointOrder { upstream, endpoint, weight: None, since, until, token, reason })
 }
 
@@ -150,7 +144,7 @@ async fn give(admin: &Admin, operator: &Operator, order: EndpointOrder, is_force
     let in_force = admin.upstreams.in_force();
     let (order, before) = operate::give((&in_force.settings, &in_force.states), order, is_forced)?;
     let change = audited(&order, before.as_ref(), Some(&order), order.reason.clone());
-    admin.record(operator, order.since, vec![change]).await;
+    admin.record(operator, vec![change]).await;
     answer(admin, &order.upstream)
 }
 
@@ -159,11 +153,11 @@ async fn end(
     admin: &Admin,
     operator: &Operator,
     (upstream, endpoint, is_drain): (&str, &str, bool),
-    reason: Option<Box<str>>,
+    reason: Option<Reason>,
 ) -> Answered {
     let order = operate::end(&admin.upstreams.in_force().states, upstream, endpoint, is_drain)?;
-    let change = audited(&order, Some(&order), None, reason);
-    admin.record(operator, admin.gate.clock().now(), vec![change]).await;
+    let change = audited(&order, Some(&order), None, reason.map(Into::into));
+    admin.record(operator, vec![change]).await;
     answer(admin, upstream)
 }
 
@@ -223,12 +217,12 @@ pub async fn end_orders(admin: Admin) {
         ticks.tick().await;
         let now = admin.gate.clock().now();
         for order in operate::end_over(&admin.upstreams.in_force().states, now) {
-            record_end(&admin, &order, now).await;
+            record_end(&admin, &order).await;
         }
     }
 }
 
-async fn record_end(admin: &Admin, order: &EndpointOrder, now: Timestamp) {
+async fn record_end(admin: &Admin, order: &EndpointOrder) {
     let change = audited(order, Some(order), None, Some("its time is over".into()));
-    audit::record((&admin.access.load_full(), &admin.audit), None, now, vec![change]).await;
+    audit::record((&admin.access.load_full(), &admin.audit), None, vec![change]).await;
 }

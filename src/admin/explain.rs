@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use self::question::QuestionBody;
-use super::answer::{Answered, ProblemBody, Refused, json};
+use super::answer::{Answered, Refused, json};
 use super::body::{self, Json};
 use super::rates::{adapted_in_words, described, unit_in_words, units_in_words};
 use super::state::Admin;
@@ -139,10 +139,7 @@ pub struct BudgetBody {
     post,
     path = "/v1/explain",
     request_body = QuestionBody,
-    responses(
-        (status = 200, body = ExplanationBody, description = "the decision, and the state of every limit"),
-        (status = 400, body = ProblemBody, description = "the body is no request"),
-    )
+    responses((status = 200, body = ExplanationBody, description = "the decision, and the state of every limit"))
 )]
 pub(super) async fn explain(State(admin): State<Arc<Admin>>, Json(asked): Json) -> Answered {
     let question = Question::try_from(body::object::<QuestionBody>(&asked)?)?;
@@ -211,7 +208,7 @@ fn refused_by(verdict: &Verdict<'_>) -> Option<RefusedBy> {
     let kind = match verdict {
         Verdict::Admitted | Verdict::Freed | Verdict::Held | Verdict::Delayed => return None,
         Verdict::Rejected(Rejection::Cause(cause)) => (*cause).into(),
-        Verdict::Rejected(Rejection::Cost | Rejection::Store) => ProblemKind::Limited,
+        Verdict::Rejected(Rejection::Cost | Rejection::Zero | Rejection::Store) => ProblemKind::Limited,
         Verdict::NoRoute => ProblemKind::NoRoute,
         Verdict::Denied(_) => ProblemKind::AccessRefused,
         Verdict::Unidentified(unidentified) => LocalReply::unidentified(unidentified, false).kind(),
@@ -223,11 +220,11 @@ fn refused_by(verdict: &Verdict<'_>) -> Option<RefusedBy> {
 fn rejection_text(rejection: Rejection) -> &'static str {
     match rejection {
         Rejection::Cost => "it costs more than can ever be there",
-        Rejection::Store => "refused because the store is down, and `on_failure` is `reject`",
+        Rejection::Store => "refused because the store does not decide, and `on_failure` is `reject`",
         Rejection::Cause(Cause::Limit) => "beyond a limit",
         Rejection::Cause(Cause::WaitTooLong) => "it would wait longer than it may",
         Rejection::Cause(Cause::QueueFull) => "too many are waiting",
-        Rejection::Cause(Cause::Gone) => "a ramp has lowered the limit to zero",
+        Rejection::Zero | Rejection::Cause(Cause::Gone) => "a ramp has lowered the limit to zero",
         Rejection::Cause(Cause::Banned) => "it is banned",
         Rejection::Cause(Cause::ShuttingDown) => "Weir is shutting down",
     }
@@ -357,7 +354,7 @@ fn decided_by(strategy: &Strategy, absent: u64, remote: Option<&RemoteExplanatio
         OnFailure::Reject => "nothing: requests are refused".to_owned(),
         OnFailure::Allow => "nothing: requests are admitted".to_owned(),
     };
-    Some(format!("{fallback}, because the store is down ({store})"))
+    Some(format!("{fallback}, because the store does not decide ({store})"))
 }
 
 /// A rule, or one of its rates, as it is written. A rule that a caller requested is not written, but described.

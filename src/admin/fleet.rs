@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answer, json, problem};
 use super::state::Admin;
 use crate::engine::gate::Bound;
 use crate::fleet::grpc::fleet::{FleetView, MemberView};
@@ -73,7 +73,7 @@ pub(super) struct MemberBody {
     path = "/v1/fleet",
     responses(
         (status = 200, body = FleetBody, description = "the fleet as this replica sees it"),
-        (status = 404, body = ProblemBody, description = "there is no `fleet.listen`, and no limit that replicas share"),
+        (status = 404, description = "there is no `fleet.listen`, and no limit that replicas share"),
     )
 )]
 pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Answer {

@@ -68,7 +68,7 @@ fn is_of_other_site(head: &Parts) -> bool {
     head.headers.get(FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none")
 }
 
-fn has_no_body(head: &Parts) -> bool {
+pub(super) fn has_no_body(head: &Parts) -> bool {
     let length = head.headers.get(CONTENT_LENGTH);
     length.is_none_or(|length| length == "0") && !head.headers.contains_key(TRANSFER_ENCODING)
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::time::{MissedTickBehavior, interval_at};
 use utoipa::IntoParams;
 
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answer, json, problem};
 use super::body::Parameters;
 use super::series::{EVERY_S, HistoryBody, SAMPLES_MAX, Totals};
 use super::state::Admin;
@@ -32,10 +32,7 @@ pub(super) struct HistoryQuery {
     get,
     path = "/v1/history",
     params(HistoryQuery),
-    responses(
-        (status = 200, body = HistoryBody, description = "the series"),
-        (status = 400, body = ProblemBody, description = "`n` is out of range"),
-    )
+    responses((status = 200, body = HistoryBody, description = "the series"))
 )]
 pub(super) async fn history(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<HistoryQuery>) -> Answer {
     let n = asked.n.unwrap_or(SAMPLES_MAX);

@@ -1,12 +1,26 @@
 //! The names of keys in requests: a text, the parts by name, or the hash as an id.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::engine::gate::{KeyError, KeyName};
 use crate::engine::limit::Key;
 
+/// A key in a body: its text, or the parts by name, each a text or a whole number.
+// The errors of `serde` do not repeat the key.
+#[derive(Deserialize, ToSchema)]
+#[serde(untagged, expecting = "key: expected a text, or an object with the parts of the key")]
+#[schema(as = KeyName)]
+pub(super) enum KeyNameBody {
+    Text(String),
+    Parts(BTreeMap<String, Value>),
+}
+
 /// Returns the name and the text of each part. The text of a whole number is its digits. Errs for other values.
-pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, String> {
+pub(super) fn texts(key: impl IntoIterator<Item = (String, Value)>) -> Result<Vec<(String, String)>, String> {
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),
         Value::Number(number) if !number.is_f64() => Ok((name, number.to_string())),
@@ -15,12 +29,11 @@ pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, St
     key.into_iter().map(text).collect()
 }
 
-/// The key of a JSON value: an object that maps the name of each part to its text, or one text.
-pub(super) fn name_of_json(key: Value) -> Result<KeyName, String> {
+/// The key of a body. Errs if a part is neither a text nor a whole number.
+pub(super) fn name_of_body(key: KeyNameBody) -> Result<KeyName, String> {
     match key {
-        Value::Object(parts) => texts(parts).map(KeyName::Parts),
-        Value::String(text) => Ok(KeyName::Text(text)),
-        _ => Err("key: expected a text, or an object with the parts of the key".to_owned()),
+        KeyNameBody::Text(text) => Ok(KeyName::Text(text)),
+        KeyNameBody::Parts(parts) => texts(parts).map(KeyName::Parts),
     }
 }
 
@@ -39,6 +52,8 @@ pub(super) fn name_of_id(id: &str) -> Result<KeyName, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -51,7 +66,14 @@ mod tests {
         for text in ["123", "a|b", "{a", "\"a\"", ""] {
             assert!(matches!(name_of_text(text), Ok(KeyName::Text(kept)) if kept == text), "{text}");
         }
-        assert!(name_of_text(r#"{"seller": []}"#).is_err() && name_of_json(Value::from(7)).is_err());
+        assert!(name_of_text(r#"{"seller": []}"#).is_err());
+        let of_body =
+            |key: Value| KeyNameBody::deserialize(key).map_err(|error| error.to_string()).and_then(name_of_body);
+        assert_eq!(parts(of_body(json!({ "seller": 123 })).unwrap()), [("seller".to_owned(), "123".to_owned())]);
+        assert!(matches!(of_body(json!("a|b")), Ok(KeyName::Text(kept)) if kept == "a|b"));
+        for key in [json!(7), json!(null), json!(["a"]), json!({ "seller": [] })] {
+            assert!(of_body(key.clone()).is_err_and(|error| !error.contains('7')), "{key}");
+        }
         let id = "f8ffaf9b447bb8788ebcc6599a8fb8f2";
         assert!(matches!(name_of_id(id), Ok(KeyName::Hash(key)) if key.id() == id));
         for id in [

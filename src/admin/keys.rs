@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answered, ProblemBody, Refused, json};
+use super::answer::{Answered, Refused, json};
 use super::body::Parameters;
 use super::explain::{BudgetBody, in_words};
 use super::key;
@@ -157,8 +157,7 @@ enum KeysBody {
     params(KeysQuery),
     responses(
         (status = 200, body = KeysBody, description = "the key; with `limited`, a page of keys"),
-        (status = 400, body = ProblemBody, description = "no request can have this key"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+        (status = 404, description = "the limit does not exist"),
     )
 )]
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<KeysQuery>) -> Answered {

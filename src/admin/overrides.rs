@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answered, ProblemBody, Refused, json};
-use super::body::{self, Json, Parameters};
+use super::answer::{Answered, OneOrMany, Refused, json};
+use super::body::{self, Json, Parameters, Reason};
 use super::edits::{EditBody, EditedBody, Edits, find_override, seconds_left, shown_key};
 use super::keys::unknown_limit;
 use super::state::{Admin, Call};
@@ -64,7 +64,7 @@ pub(super) struct RemovalQuery {
     /// `true` in place of `key` removes all overrides that do not fit the configuration.
     left_out: Option<bool>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// The overrides that are set.
@@ -74,7 +74,7 @@ pub(super) struct RemovalQuery {
     params(OverridesQuery),
     responses(
         (status = 200, body = [OverrideBody], description = "all overrides, or those of one limit"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+        (status = 404, description = "the limit does not exist"),
     )
 )]
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<OverridesQuery>) -> Answered {
@@ -107,14 +107,10 @@ pub(super) fn of_limit<'o>(
 #[utoipa::path(
     post,
     path = "/v1/overrides",
-    request_body(content = EditBody, description = "a change, or an array of changes"),
+    request_body(content = OneOrMany<EditBody>, description = "a change, or an array of changes"),
     responses(
-        (status = 200, body = EditedBody, description = "the change; for an array, an array of changes"),
-        (status = 400, body = ProblemBody, description = "the change is not possible"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-        (status = 409, body = ProblemBody, description = "the files on disk allow no change"),
-        (status = 500, body = ProblemBody, description = "the file cannot be written; other replicas may apply it"),
-        (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
+        (status = 200, body = OneOrMany<EditedBody>, description = "the change; for an array, an array of changes"),
+        (status = 409, description = "the files on disk allow no change"),
     )
 )]
 pub(super) async fn change(Call(admin, operator): Call, Json(body): Json) -> Answered {
@@ -129,12 +125,8 @@ pub(super) async fn change(Call(admin, operator): Call, Json(body): Json) -> Ans
     path = "/v1/overrides",
     params(RemovalQuery),
     responses(
-        (status = 200, body = EditedBody, description = "the override that was removed; with `left_out`, an array"),
-        (status = 400, body = ProblemBody, description = "the parameters do not say which override"),
-        (status = 404, body = ProblemBody, description = "there is no such override"),
-        (status = 409, body = ProblemBody, description = "the files on disk allow no change"),
-        (status = 500, body = ProblemBody, description = "the file cannot be written; other replicas may apply it"),
-        (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
+        (status = 200, body = OneOrMany<EditedBody>, description = "the removed override; with `left_out`, an array"),
+        (status = 409, description = "the files on disk allow no change"),
     )
 )]
 pub(super) async fn remove(Call(admin, operator): Call, Parameters(asked): Parameters<RemovalQuery>) -> Answered {
@@ -143,7 +135,7 @@ pub(super) async fn remove(Call(admin, operator): Call, Parameters(asked): Param
 
 fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &RemovalQuery) -> Result<Edits, Refused> {
     let (live, in_force) = (admin.live.load(), admin.overrides.in_force.load());
-    let (at, reason) = ((&*admin.gate, &*live), reason.as_deref());
+    let (at, reason) = ((&*admin.gate, &*live), reason.as_ref().map(Reason::as_str));
     match (limit.as_deref(), key.as_deref(), left_out) {
         (Some(limit), Some(key), None) => {
             of_limit(&live, &in_force, Some(limit))?;

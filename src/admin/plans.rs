@@ -12,9 +12,10 @@ use serde_json::{Value, json as value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answered, ProblemBody, Refused, json};
-use super::body::{self, Json, Parameters};
+use super::answer::{Answered, OneOrMany, Refused, json};
+use super::body::{self, Json, Parameters, Reason};
 use super::edits::{EditBody, EditedBody, Edits, find_override, seconds_left, shown_key};
+use super::key::KeyNameBody;
 use super::overrides::of_limit;
 use super::state::{Admin, Call};
 use super::times::rfc3339;
@@ -28,8 +29,7 @@ struct NewPlanBody {
     /// The name of the limit.
     limit: String,
     /// The parts of the key by name, each a text or a whole number; or the text of the key.
-    #[schema(value_type = Object)]
-    key: Value,
+    key: KeyNameBody,
     /// The name of one of the limit's plans.
     plan: String,
     /// How long it is assigned, such as `10min` or `24h`; without it, until it is removed.
@@ -39,7 +39,7 @@ struct NewPlanBody {
     #[serde(default)]
     replace: bool,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// A plan that is assigned to a key.
@@ -106,7 +106,7 @@ pub(super) struct PlanRemovalQuery {
     /// The key: its text as in `overrides`, or a JSON object with its parts by name.
     key: String,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// The plans that are assigned to keys.
@@ -116,7 +116,7 @@ pub(super) struct PlanRemovalQuery {
     params(PlansQuery),
     responses(
         (status = 200, body = [PlanBody], description = "all assigned plans, or those of one limit"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+        (status = 404, description = "the limit does not exist"),
     )
 )]
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<PlansQuery>) -> Answered {
@@ -134,16 +134,12 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
 
 /// Assigns a plan to a key, or up to 1000 plans as an array: all of them or none.
 #[utoipa::path(
-    post,
+    method(post, put),
     path = "/v1/plans",
-    request_body(content = NewPlanBody, description = "a plan, or an array of plans"),
+    request_body(content = OneOrMany<NewPlanBody>, description = "a plan, or an array of plans"),
     responses(
-        (status = 200, body = ChangedPlanBody, description = "the plan; for an array, an array of plans"),
-        (status = 400, body = ProblemBody, description = "the limit has no such plan, or no such key"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-        (status = 409, body = ProblemBody, description = "the files on disk allow no change"),
-        (status = 500, body = ProblemBody, description = "the file cannot be written; other replicas may apply it"),
-        (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
+        (status = 200, body = OneOrMany<ChangedPlanBody>, description = "the plan; for an array, an array of plans"),
+        (status = 409, description = "the files on disk allow no change"),
     )
 )]
 pub(super) async fn assign(Call(admin, operator): Call, Json(body): Json) -> Answered {
@@ -156,17 +152,6 @@ pub(super) async fn assign(Call(admin, operator): Call, Json(body): Json) -> Ans
     answer(&admin, &operator, edits).await
 }
 
-/// Another method of `POST /v1/plans`.
-#[utoipa::path(
-    put,
-    path = "/v1/plans",
-    request_body(content = NewPlanBody, description = "a plan, or an array of plans"),
-    responses((status = 200, body = ChangedPlanBody, description = "as for `POST`"))
-)]
-pub(super) async fn put(call: Call, body: Json) -> Answered {
-    assign(call, body).await
-}
-
 /// Removes the plan of a key.
 #[utoipa::path(
     delete,
@@ -174,7 +159,7 @@ pub(super) async fn put(call: Call, body: Json) -> Answered {
     params(PlanRemovalQuery),
     responses(
         (status = 200, body = ChangedPlanBody, description = "the plan that was removed"),
-        (status = 404, body = ProblemBody, description = "no plan is assigned to the key"),
+        (status = 409, description = "the files on disk allow no change"),
     )
 )]
 pub(super) async fn remove(Call(admin, operator): Call, Parameters(asked): Parameters<PlanRemovalQuery>) -> Answered {
@@ -188,7 +173,7 @@ fn removal(admin: &Admin, PlanRemovalQuery { limit, key, reason }: &PlanRemovalQ
     let found =
         find_override((&admin.gate, &live), &in_force, limit, key).filter(|one| plan_of(&one.allowance).is_some());
     let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, "no plan is assigned to this key".to_owned()))?;
-    Ok(Edits::removal((&admin.gate, &live), "plan", found, reason.as_deref()))
+    Ok(Edits::removal((&admin.gate, &live), "plan", found, reason.as_ref().map(Reason::as_str)))
 }
 
 /// The plan that an allowance assigns, if it does.

@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answer, json, problem};
 use super::body::Parameters;
 use super::state::Admin;
 use super::times::rfc3339;
@@ -96,7 +96,7 @@ pub struct OtherRefusalBody {
     params(RefusalsQuery),
     responses(
         (status = 200, body = RefusalsBody, description = "the refusal"),
-        (status = 404, body = ProblemBody, description = "this process keeps no refusal with this id"),
+        (status = 404, description = "this process keeps no refusal with this id"),
     )
 )]
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<RefusalsQuery>) -> Answer {

@@ -68,7 +68,6 @@ pub struct SettingBody {
     /// The names of the tables and the key, joined by dots. The table of a list has its name, or its number from 1.
     pub path: String,
     /// The value, with `***` in place of secrets.
-    #[schema(value_type = Object)]
     pub value: Value,
     /// `file`, `environment`, `override`, `members` or `default`.
     pub source: String,
@@ -116,7 +115,7 @@ pub struct CheckBody {
 }
 
 /// The parts of two configurations that differ, by names such as `limit per-ip`; at most 100 of each kind.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Difference)]
 pub struct DifferenceBody {
     /// Parts of the newer configuration only.
@@ -153,10 +152,8 @@ pub struct SettingDiffBody {
     /// The path of the option.
     pub path: String,
     /// The value in force, with `***` in place of secrets; `null` if it is absent.
-    #[schema(value_type = Object)]
     pub before: Value,
     /// The other value; `null` if it is absent.
-    #[schema(value_type = Object)]
     pub after: Value,
 }
 

@@ -8,9 +8,9 @@ use serde_json::json as value;
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answered, ProblemBody, Refused, json};
+use super::answer::{Answered, Refused, json};
 use super::audit::Audited;
-use super::body::Parameters;
+use super::body::{Parameters, Reason};
 use super::keys::{self, KeyBody};
 use super::state::{Admin, Call};
 use crate::base::time::Timestamp;
@@ -29,7 +29,7 @@ pub(super) struct ResetQuery {
     /// The plan by whose numbers the limit decides.
     plan: Option<String>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -39,7 +39,7 @@ pub(super) struct ResetAllQuery {
     /// The name of the limit.
     limit: String,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// A key before and after a reset.
@@ -67,11 +67,7 @@ struct ResetAllBody {
     delete,
     path = "/v1/keys",
     params(ResetQuery),
-    responses(
-        (status = 200, body = ResetBody, description = "the key before and after"),
-        (status = 400, body = ProblemBody, description = "no request can have this key, or the limit counts requests in flight"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-    )
+    responses((status = 200, body = ResetBody, description = "the key before and after"))
 )]
 pub(super) async fn reset(Call(admin, operator): Call, Parameters(asked): Parameters<ResetQuery>) -> Answered {
     let name = (asked.key.as_deref(), asked.id.as_deref());
@@ -82,8 +78,9 @@ pub(super) async fn reset(Call(admin, operator): Call, Parameters(asked): Parame
     let units = |key: &KeyBody| value!({ "remaining": key.remaining, "debt": key.debt });
     let target = after.key.as_ref().map_or_else(|| value!({ "id": after.id }), |key| value!(key));
     let (limit, before, after) = (Some(after.limit.clone()), units(before), units(after));
-    let change = Audited { action: "reset", limit, target, before, after, reason: asked.reason, outcome: None };
-    admin.record(&operator, now, vec![change]).await;
+    let reason = asked.reason.map(Into::into);
+    let change = Audited { action: "reset", limit, target, before, after, reason, outcome: None };
+    admin.record(&operator, vec![change]).await;
     Ok(json(StatusCode::OK, &reset))
 }
 
@@ -93,11 +90,7 @@ pub(super) async fn reset(Call(admin, operator): Call, Parameters(asked): Parame
     delete,
     path = "/v1/keys/all",
     params(ResetAllQuery),
-    responses(
-        (status = 200, body = ResetAllBody, description = "the number of keys"),
-        (status = 400, body = ProblemBody, description = "the limit counts requests in flight"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-    )
+    responses((status = 200, body = ResetAllBody, description = "the number of keys"))
 )]
 pub(super) async fn reset_all(Call(admin, operator): Call, Parameters(asked): Parameters<ResetAllQuery>) -> Answered {
     let now = admin.gate.clock().now();
@@ -111,8 +104,9 @@ pub(super) async fn reset_all(Call(admin, operator): Call, Parameters(asked): Pa
     let (reset, more) = reset.await??;
     let used = |keys: usize| value!({ "used_keys": keys });
     let (target, before, after) = (value!({ "all": true }), used(reset + more), used(more));
+    let reason = reason.map(Into::into);
     let change = Audited { action: "reset", limit: Some(limit.clone()), target, before, after, reason, outcome: None };
-    admin.record(&operator, now, vec![change]).await;
+    admin.record(&operator, vec![change]).await;
     Ok(json(StatusCode::OK, &ResetAllBody { limit, reset, more }))
 }
 

@@ -7,18 +7,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::{Request, State};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::{from_extractor, from_fn, from_fn_with_state};
 use axum::{Extension, Router};
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{ALLOW, HeaderValue};
 use tower::Service as _;
 use utoipa::OpenApi;
+use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use super::answer::{Answer, of_kind, problem, text};
+use super::body::{NoParameters, Parameters};
 use super::followed::FollowedClients;
 use super::state::Admin;
 use super::{
@@ -68,12 +71,22 @@ fn metrics() -> OpenApiRouter<Arc<Admin>> {
 
 /// The routes of the API. Changes need the role `write`.
 fn api() -> OpenApiRouter<Arc<Admin>> {
-    let [reads, writes] =
-        [reads(), writes()].map(|all| all.into_iter().fold(OpenApiRouter::new(), OpenApiRouter::routes));
+    let [reads, writes] = [reads(), writes()].map(together);
     let writes = writes
         .route_layer(from_fn_with_state(layers::changes(), layers::complete))
         .route_layer(from_fn(layers::require_write));
     reads.merge(writes)
+}
+
+/// Routes as one router. A query is refused if none of the operations has parameters.
+fn together(all: Vec<UtoipaMethodRouter<Arc<Admin>>>) -> OpenApiRouter<Arc<Admin>> {
+    let strict = |(schemas, mut paths, routes): UtoipaMethodRouter<Arc<Admin>>| {
+        let has_parameters = |item| operations(item).any(|(_, operation)| operation.parameters.is_some());
+        let refuse = from_extractor::<Parameters<NoParameters>>();
+        let routes = if paths.paths.values_mut().any(has_parameters) { routes } else { routes.route_layer(refuse) };
+        (schemas, paths, routes)
+    };
+    all.into_iter().map(strict).fold(OpenApiRouter::new(), OpenApiRouter::routes)
 }
 
 /// The requests that change nothing.
@@ -112,7 +125,6 @@ fn writes() -> Vec<UtoipaMethodRouter<Arc<Admin>>> {
         routes!(overrides::change),
         routes!(overrides::remove),
         routes!(plans::assign),
-        routes!(plans::put),
         routes!(plans::remove),
         routes!(api_keys::create),
         routes!(api_keys::rotate),
@@ -140,8 +152,13 @@ struct Description {
 /// Made at its first use: few processes need it, and it took a third of a start.
 static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
     let mut document = Document::openapi();
-    for routes in [probes(), metrics(), api()] {
-        document.merge(routes.into_openapi());
+    let [reads, writes] = [reads(), writes()].map(together);
+    for (routes, errors) in [(probes(), 0), (metrics(), 1), (reads, 4), (writes, ERRORS.len())] {
+        let mut described = routes.into_openapi();
+        for (path, item) in &mut described.paths.paths {
+            operations(item).for_each(|(method, operation)| complete(path, method, operation, &ERRORS[..errors]));
+        }
+        document.merge(described);
     }
     let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     document.components.get_or_insert_default().add_security_scheme("token", token);
@@ -149,6 +166,45 @@ static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
     // It has text keys only, so this cannot fail.
     Description { document: serde_json::to_vec(&document).unwrap_or_default().into(), paths }
 });
+
+/// The errors that operations have in common: metrics the first, reads the first four, changes all.
+const ERRORS: [(&str, &str); 6] = [
+    ("401", "the token of this listener is required"),
+    ("400", "a parameter or the body is unknown, missing or invalid"),
+    ("403", "the token may only read, or a web page may have sent the request"),
+    ("500", "Weir, a file or another replica failed"),
+    ("404", "the limit or another thing that the request names does not exist"),
+    ("503", "the request is not done in time, and may be done later"),
+];
+
+/// The errors of bodies.
+const BODY_ERRORS: [(&str, &str); 2] =
+    [("408", "the body did not arrive in time"), ("415", "the body has another media type")];
+
+/// The operations of a path with their methods.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
+    let PathItem { get, put, post, delete, .. } = item;
+    let all = [("get", get), ("put", put), ("post", post), ("delete", delete)];
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// Adds to an operation its id, the common `errors` that it does not describe itself, and the body of each error.
+fn complete(path: &str, method: &str, operation: &mut Operation, errors: &[(&str, &str)]) {
+    operation.operation_id = Some(format!("{method}{path}").replace(['/', '.'], "_"));
+    let of_body = if operation.request_body.is_some() { &BODY_ERRORS[..] } else { &[] };
+    let responses = &mut operation.responses.responses;
+    for (status, description) in errors.iter().chain(of_body) {
+        responses.entry((*status).to_owned()).or_insert_with(|| Response::new(*description).into());
+    }
+    for (_, response) in responses.iter_mut().filter(|(status, _)| status.as_str() >= "400") {
+        if let RefOr::T(Response { content, .. }) = response
+            && content.is_empty()
+        {
+            let problem = Content::new(Some(Ref::from_schema_name("Problem")));
+            content.insert("application/problem+json".to_owned(), problem.into());
+        }
+    }
+}
 
 /// Adds the methods of the path to the refusal of another method. Layers of the router come too early for that: the
 /// router adds `Allow` after them.

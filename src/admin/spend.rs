@@ -1,15 +1,18 @@
 //! `POST /v1/spend` and its alias `POST /spend_ratelimiter_budget`: one charge, or an array of charges.
 
+use std::collections::BTreeMap;
+
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json as value};
+use serde_json::{Value, json as value};
 use utoipa::ToSchema;
 
-use super::answer::{Answered, ProblemBody, Refused, json};
+use super::answer::{Answered, OneOrMany, ProblemBody, Refused, json};
 use super::audit::Audited;
-use super::body::{self, BATCH_MAX, Json};
+use super::body::{self, BATCH_MAX, Json, Reason};
+use super::key::{self, KeyNameBody};
+use super::keys;
 use super::state::Call;
-use super::{key, keys};
 use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend, StoredKey};
 
 /// A charge.
@@ -21,15 +24,14 @@ pub(super) struct SpendBody {
     limit: String,
     /// The parts of the key by name, each a text or a whole number; or the text of the key.
     #[serde(default = "no_parts")]
-    #[schema(value_type = Object)]
-    key: Value,
+    key: KeyNameBody,
     /// Whole units; 0 looks, and a negative number gives units back.
     #[schema(value_type = i64)]
     units: Value,
     /// The plan by whose numbers the limit decides.
     plan: Option<String>,
     /// The reason, for the audit log. Looks are not in it.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// The balance of a key after a charge.
@@ -46,8 +48,8 @@ pub(super) struct BalanceBody {
     reset_after_ms: Option<u64>,
 }
 
-/// The result of one charge of an array.
-#[derive(Serialize)]
+/// The balance after a charge; for a charge of an array that was refused, the problem.
+#[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum SpendResult {
     Made(BalanceBody),
@@ -58,12 +60,8 @@ enum SpendResult {
 #[utoipa::path(
     post,
     path = "/v1/spend",
-    request_body(content = SpendBody, description = "a charge, or an array of charges"),
-    responses(
-        (status = 200, body = BalanceBody, description = "the balance; for an array, an array of balances or problems"),
-        (status = 400, body = ProblemBody, description = "the charge is not possible"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-    )
+    request_body(content = OneOrMany<SpendBody>, description = "a charge, or an array of charges"),
+    responses((status = 200, body = OneOrMany<SpendResult>, description = "the balance; of an array, balances or problems"))
 )]
 pub(super) async fn spend(Call(admin, operator): Call, Json(body): Json) -> Answered {
     let charges = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
@@ -79,34 +77,34 @@ pub(super) async fn spend(Call(admin, operator): Call, Json(body): Json) -> Answ
                 Ok(balance) => SpendResult::Made(balance),
                 Err(Refused(status, detail)) => SpendResult::Refused(ProblemBody::new(status, detail)),
             };
-            json(StatusCode::OK, &all.iter().map(result).collect::<Vec<_>>())
+            OneOrMany::Many(all.iter().map(result).collect())
         }
-        body => json(StatusCode::OK, &charge(&admin.gate, &admin.live.load(), body, &mut audited)?),
+        body => OneOrMany::One(SpendResult::Made(charge(&admin.gate, &admin.live.load(), body, &mut audited)?)),
     };
-    admin.record(&operator, admin.gate.clock().now(), audited).await;
-    Ok(answer)
+    admin.record(&operator, audited).await;
+    Ok(json(StatusCode::OK, &answer))
 }
 
 /// The old name of `POST /v1/spend`.
 #[utoipa::path(
     post,
     path = "/spend_ratelimiter_budget",
-    request_body(content = SpendBody, description = "a charge, or an array of charges"),
-    responses((status = 200, body = BalanceBody, description = "as for `/v1/spend`"))
+    request_body(content = OneOrMany<SpendBody>, description = "a charge, or an array of charges"),
+    responses((status = 200, body = OneOrMany<SpendResult>, description = "as for `/v1/spend`"))
 )]
 pub(super) async fn spend_by_its_old_name(call: Call, body: Json) -> Answered {
     spend(call, body).await
 }
 
 /// The key of a limit whose key has no parts.
-fn no_parts() -> Value {
-    Value::Object(Map::new())
+fn no_parts() -> KeyNameBody {
+    KeyNameBody::Parts(BTreeMap::new())
 }
 
 /// The key of a charge, if a store has its state.
 fn stored(gate: &Gate, live: &Live, body: &Value) -> Option<StoredKey> {
     let SpendBody { limit, key, plan, .. } = body::object(body).ok()?;
-    let found = gate.find_key(live, &limit, &key::name_of_json(key).ok()?).ok()?;
+    let found = gate.find_key(live, &limit, &key::name_of_body(key).ok()?).ok()?;
     gate.stored_key(live, &found, plan.as_deref())
 }
 
@@ -114,7 +112,7 @@ fn stored(gate: &Gate, live: &Live, body: &Value) -> Option<StoredKey> {
 fn charge(gate: &Gate, live: &Live, body: &Value, audited: &mut Vec<Audited>) -> Result<BalanceBody, Refused> {
     let SpendBody { limit, key, units, plan, reason } = body::object(body)?;
     let units = units.as_i64().ok_or_else(|| ChargeError::Units.to_string())?;
-    let key = match key::name_of_json(key)? {
+    let key = match key::name_of_body(key)? {
         KeyName::Parts(parts) => parts,
         name => {
             let found = gate.find_key(live, &limit, &name).map_err(|error| keys::refused(live, &error))?;
@@ -137,6 +135,7 @@ fn charge(gate: &Gate, live: &Live, body: &Value, audited: &mut Vec<Audited>) ->
         let target = found.into_iter().flatten().map(|(name, text)| (name, Value::from(text))).collect();
         let (action, limit) = (if units < 0 { "give_back" } else { "charge" }, Some(limit.clone()));
         let (before, after) = (shown(before), shown(balance));
+        let reason = reason.map(Into::into);
         audited.push(Audited { action, limit, target, before, after, reason, outcome: None });
     }
     let Balance { remaining, debt, reset_after_ns } = balance;

@@ -23,7 +23,7 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, RefOr, Schema, Type};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::access::Access;
-use super::answer::{Answer, Answered, ProblemBody, Refused};
+use super::answer::{Answer, Answered, Refused};
 use super::body::{self, NO_NETWORK, Parameters};
 use super::connections::{Activity, Streaming};
 use super::keys;
@@ -115,9 +115,8 @@ struct LostBody {
     params(TapQuery),
     responses(
         (status = 200, content_type = "text/event-stream", body = Decision, description = "the stream"),
-        (status = 400, body = ProblemBody, description = "no request can have this key"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-        (status = 503, body = ProblemBody, description = "too many taps are open"),
+        (status = 404, description = "the limit does not exist"),
+        (status = 503, description = "too many taps are open"),
     )
 )]
 pub(super) async fn tap(

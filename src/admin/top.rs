@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answered, ProblemBody, json};
+use super::answer::{Answered, json};
 use super::body::Parameters;
 use super::keys::unknown_limit;
 use super::state::Admin;
@@ -74,7 +74,7 @@ struct CountedKey {
     params(TopQuery),
     responses(
         (status = 200, body = TopBody, description = "the keys of each limit"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+        (status = 404, description = "the limit does not exist"),
     )
 )]
 pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<TopQuery>) -> Answered {

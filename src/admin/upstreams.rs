@@ -142,6 +142,16 @@ impl UpstreamBody {
 }
 
 impl EndpointBody {
+    /// Whether it gets requests.
+    pub(super) fn serves(&self) -> bool {
+        ["up", "returning"].contains(&&*self.state)
+    }
+
+    /// The order that drains it.
+    pub(super) fn drain(&self) -> Option<&OrderBody> {
+        self.orders.iter().find(|order| order.weight.is_none())
+    }
+
     fn of(status: EndpointStatus) -> Self {
         let EndpointStatus { endpoint, address, condition, why, since, until, preference, orders, active, .. } = status;
         Self {

@@ -13,9 +13,9 @@ use serde_json::{Value, json as value};
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
-use super::answer::{Answer, Answered, ProblemBody, json, of_kind};
+use super::answer::{Answer, Answered, json, of_kind};
 use super::audit::Audited;
-use super::body::{self, OptionalJson, Parameters, Toml};
+use super::body::{self, OptionalJson, Parameters, Reason, Toml};
 use super::configuration::{CheckQuery, read};
 use super::reloads::{DiffBody, ReloadBody, ReloadTarget, VersionsBody};
 use super::state::{Admin, Call};
@@ -27,7 +27,7 @@ struct RollbackRequest {
     /// The number of the configuration; by default the one that was in force before that of now.
     to: Option<u64>,
     /// The reason, for the audit log.
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 /// The text of the configuration in force, without secrets: a check accepts it.
@@ -52,8 +52,7 @@ pub(super) async fn toml(State(admin): State<Arc<Admin>>) -> Answered {
     request_body(content = String, content_type = "application/toml", description = "the configuration as TOML"),
     responses(
         (status = 200, body = DiffBody, description = "the parts and options that differ, or the errors"),
-        (status = 400, body = ProblemBody, description = "the body is no text, or too long"),
-        (status = 409, body = ProblemBody, description = "with `stored`: the configuration has no file"),
+        (status = 409, description = "with `stored`: the configuration has no file"),
     )
 )]
 pub(super) async fn diff(
@@ -81,8 +80,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
     request_body(content = Option<RollbackRequest>, description = "a number and a reason; the body may be absent"),
     responses(
         (status = 200, body = ReloadBody, description = "the outcome, also that there is no such configuration"),
-        (status = 409, body = ProblemBody, description = "this Weir has no configuration that changes"),
-        (status = 503, body = ProblemBody, description = "the reload did not end in time"),
+        (status = 409, description = "this Weir has no configuration that changes"),
     )
 )]
 pub(super) async fn rollback(Call(admin, operator): Call, OptionalJson(body): OptionalJson) -> Answered {
@@ -94,8 +92,8 @@ pub(super) async fn rollback(Call(admin, operator): Call, OptionalJson(body): Op
     let before = in_force().unwrap_or_default();
     let made = admin.reloads.order(ReloadTarget::Earlier(to)).await?;
     let after = value!({ "outcome": made.outcome, "in_force": in_force() });
-    let target = Value::from("configuration");
+    let (target, reason) = (Value::from("configuration"), reason.map(Into::into));
     let change = Audited { action: "rollback", limit: None, target, before, after, reason, outcome: None };
-    admin.record(&operator, admin.gate.clock().now(), vec![change]).await;
+    admin.record(&operator, vec![change]).await;
     Ok(json(StatusCode::OK, &made))
 }

@@ -27,7 +27,7 @@ use super::snapshots::InitialState;
 use super::stores;
 use super::takeover::Previous;
 use crate::base::telemetry::{LogGuard, Metrics, Spans, Taps};
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Clock, Timestamp, system_now};
 use crate::config::{self, Config, Diagnostics, GrpcSettings, OverridesInForce};
 use crate::engine::gate::{Gate, NewestLive, OperatorBan};
 use crate::fleet::grpc;
@@ -71,12 +71,12 @@ impl App {
         let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), budget.clients);
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
         gate.restore(limits);
-        metrics.reloaded(clock.now());
+        metrics.reloaded(system_now());
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
         let (installed, warnings) = (Installed::of(&config), config.warnings.clone());
-        let ceiling = Arc::new(Ceiling::new(budget.upstreams, workers));
-        let (service, peers) = (config.grpc.clone(), config.peers.clone().zip(config.fleet_secret.clone()));
+        let (ceiling, of_fleet) = (Arc::new(Ceiling::new(budget.upstreams, workers)), config.fleet_secret.clone());
+        let (service, peers) = (config.grpc.clone().zip(Some(of_fleet.is_some())), config.peers.clone().zip(of_fleet));
         let stores = stores::first(&config, clock, &metrics)?;
         let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
         gate.set_operator_bans(&running_config.live, continuing(bans, clock.now()));
@@ -184,16 +184,22 @@ fn wanted(config: &Config) -> Wanted {
         clients: config.fixed.max_connections,
         checks: config.check_listener.as_ref().map_or(0, |listener| listener.max_connections),
         calls: config.grpc.as_ref().map_or(0, |grpc| grpc.listener.max_connections),
-        peers: config.peers.as_ref().map_or(0, |peers| grpc::fleet::connections_max(&peers.settings)),
+        peers: config.peers.as_ref().map_or(0, |peers| grpc::fleet::connections_max(&peers.settings))
+            + config.grpc.as_ref().map_or(0, |_| grpc::OPENING_MIN),
     }
 }
 
 /// The limiter service, with at most `connections` connections.
-fn limiter(shared: &SharedState, service: GrpcSettings, connections: usize) -> Result<grpc::Server, AppError> {
+fn limiter(
+    shared: &SharedState,
+    (service, has_fleet_secret): (GrpcSettings, bool),
+    connections: usize,
+) -> Result<grpc::Server, AppError> {
     let newest = Map::new(Arc::clone(&shared.running_config), |running: &RunningConfig| &*running.live);
     let listener = ServiceListener { max_connections: connections.max(1), ..service.listener };
     let (gate, metrics, taps) = (Arc::clone(&shared.gate), Arc::clone(&shared.metrics), Arc::clone(&shared.taps));
-    let limiter = grpc::Server::new(gate, NewestLive::new(newest), metrics, taps, listener, service.settings);
+    let settings = (listener, service.settings);
+    let limiter = grpc::Server::new(gate, NewestLive::new(newest), metrics, taps, settings, has_fleet_secret);
     limiter.map_err(AppError::system("draw a random number"))
 }
 
@@ -208,5 +214,5 @@ fn count_panics(metrics: &Arc<Metrics>) {
 
 /// What bans still mean. The process before has reported the end of the others.
 fn continuing(bans: Vec<OperatorBan>, now: Timestamp) -> Vec<OperatorBan> {
-    bans.into_iter().filter_map(|ban| ban.continuing(now)).collect()
+    bans.into_iter().filter_map(|ban| ban.at_start(now).continuing(now)).collect()
 }

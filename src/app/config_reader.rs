@@ -5,11 +5,10 @@ use arc_swap::ArcSwap;
 use super::versions::{Version, Versions};
 use crate::admin::{
     CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, ReloadBody, ReloadTarget, SETTINGS_MAX,
-    SettingBody, SettingDiffBody, VersionBody, VersionsBody,
+    VersionBody, VersionsBody,
 };
 use crate::config::{
-    self, ChangedSetting, Config, Diagnostics, Difference, Finding, InForce, Origin, OverridesInForce, Setting,
-    SettingFilter, SettingSource, Severity, Written, listed,
+    self, Config, Diagnostics, Difference, InForce, Origin, OverridesInForce, SettingFilter, Written, listed,
 };
 use crate::engine::policy::Policy;
 use crate::transport::proxy::SharedState;
@@ -41,18 +40,9 @@ impl ConfigReader for RunningText {
     fn settings(&self, policy: &Policy, below: &str, has_defaults: bool) -> ConfigBody {
         let written = self.written.load();
         let filter = SettingFilter { below, has_defaults, count_max: SETTINGS_MAX };
-        let (found, more) = written.settings(filter, InForce { policy, max_connections: self.max_connections });
-        let body = |Setting { path, value, source }: Setting| {
-            let (source, line, variable) = match source {
-                SettingSource::File(line) => ("file", Some(line), None),
-                SettingSource::Environment(variable, line) => ("environment", Some(line), Some(variable)),
-                SettingSource::Default => ("default", None, None),
-            };
-            SettingBody { path, value, source: source.to_owned(), line, variable }
-        };
-        let (name, settings) = (written.name().to_owned(), found.into_iter().map(body).collect());
+        let (settings, more) = written.settings(filter, InForce { policy, max_connections: self.max_connections });
         let restart = self.restart.load().iter().map(|table| (*table).to_owned()).collect();
-        ConfigBody { name, settings, more, restart }
+        ConfigBody { name: written.name().to_owned(), settings, more, restart }
     }
 
     fn check(&self, text: &str, name: &str) -> CheckBody {
@@ -97,21 +87,17 @@ impl RunningText {
         let config = match compiled {
             Ok(config) => config,
             Err(diagnostics) => {
-                let (problems, _) = findings(&diagnostics);
+                let (problems, _) = diagnostics.findings();
                 let (parts, text) = (DifferenceBody::default(), printed(&[diagnostics]));
                 return DiffBody { valid: false, parts, settings: Vec::new(), more: false, problems, text };
             }
         };
         let written = self.written.load();
         let (settings, more) = written.changes(&config.written, SETTINGS_MAX);
-        let setting = |ChangedSetting { path, before, after }| {
-            let [before, after] = [before, after].map(Option::unwrap_or_default);
-            SettingDiffBody { path, before, after }
-        };
         DiffBody {
             valid: true,
-            parts: difference_body(&written.difference(&config.written)),
-            settings: settings.into_iter().map(setting).collect(),
+            parts: capped(written.difference(&config.written)),
+            settings,
             more,
             problems: Vec::new(),
             text: String::new(),
@@ -122,10 +108,11 @@ impl RunningText {
 /// Most names of one list in an answer.
 const NAMES_MAX: usize = 100;
 
-fn difference_body(difference: &Difference) -> DifferenceBody {
-    let names = |names: &[String]| names.iter().take(NAMES_MAX).cloned().collect();
-    let Difference { appeared, changed, vanished, .. } = difference;
-    DifferenceBody { appeared: names(appeared), changed: names(changed), vanished: names(vanished) }
+fn capped(Difference { mut parts, .. }: Difference) -> DifferenceBody {
+    for names in [&mut parts.appeared, &mut parts.changed, &mut parts.vanished] {
+        names.truncate(NAMES_MAX);
+    }
+    parts
 }
 
 /// Most names of one list in a line of the log.
@@ -134,8 +121,8 @@ const LOGGED_MAX: usize = 10;
 /// Logs that a configuration is in force, and how it differs from the one before.
 pub(super) fn log_reloaded(shared: &SharedState, revision: Option<&str>, difference: &Difference) {
     let limits = shared.running_config.load().live.policy.limits().len();
-    let [appeared, changed, vanished] =
-        [&difference.appeared, &difference.changed, &difference.vanished].map(|names| listed(names, LOGGED_MAX));
+    let DifferenceBody { appeared, changed, vanished } = &difference.parts;
+    let [appeared, changed, vanished] = [appeared, changed, vanished].map(|names| listed(names, LOGGED_MAX));
     tracing::info!(limits, revision, appeared, changed, vanished, "reloaded");
     if difference.has_lost_most_limits() {
         let (before, lost) = difference.limits;
@@ -146,12 +133,11 @@ pub(super) fn log_reloaded(shared: &SharedState, revision: Option<&str>, differe
 /// Logs each problem with file, line and column.
 pub(super) fn log_findings(problems: &Diagnostics) {
     let (findings, more) = problems.findings();
-    for Finding { severity, code, title, file, at, .. } in findings {
-        let (line, column) = at.unzip();
-        match severity {
-            Severity::Error => tracing::error!(file, line, column, code, "{title}"),
-            Severity::Warning => tracing::warn!(file, line, column, code, "{title}"),
-            Severity::Note => tracing::info!(file, line, column, code, "{title}"),
+    for FindingBody { severity, code, title, file, line, column, .. } in findings {
+        match &*severity {
+            "error" => tracing::error!(file, line, column, code, "{title}"),
+            "warning" => tracing::warn!(file, line, column, code, "{title}"),
+            _ => tracing::info!(file, line, column, code, "{title}"),
         }
     }
     if more > 0 {
@@ -169,7 +155,7 @@ pub fn check_body(compiled: Result<Config, Diagnostics>) -> CheckBody {
     };
     let (mut problems, mut more) = (Vec::new(), 0);
     for diagnostics in &found {
-        let (others, more_of_others) = findings(diagnostics);
+        let (others, more_of_others) = diagnostics.findings();
         problems.extend(others);
         more += more_of_others;
     }
@@ -253,13 +239,13 @@ pub(super) fn record(at: String, cause: ReloadCause, outcome: ReloadOutcome, rev
     let mut parts = DifferenceBody::default();
     let (name, reason, restart, diagnostics) = match outcome {
         ReloadOutcome::Applied { restart, warnings, difference } => {
-            parts = difference_body(&difference);
+            parts = capped(difference);
             ("applied", None, restart, warnings)
         }
         ReloadOutcome::Refused(reason) => ("refused", Some(reason), Vec::new(), Diagnostics::default()),
         ReloadOutcome::Invalid(diagnostics) => ("invalid", None, Vec::new(), diagnostics),
     };
-    let (problems, more) = findings(&diagnostics);
+    let (problems, more) = diagnostics.findings();
     ReloadBody {
         at,
         cause: cause.name().to_owned(),
@@ -272,27 +258,4 @@ pub(super) fn record(at: String, cause: ReloadCause, outcome: ReloadOutcome, rev
         more,
         text: printed(&[diagnostics]),
     }
-}
-
-/// The first problems, and the number of the others.
-fn findings(diagnostics: &Diagnostics) -> (Vec<FindingBody>, usize) {
-    let (found, more) = diagnostics.findings();
-    let body = |Finding { severity, code, title, help, file, at }: Finding<'_>| {
-        let (line, column) = at.unzip();
-        let severity = match severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        };
-        FindingBody {
-            severity: severity.to_owned(),
-            code: code.to_owned(),
-            title: title.to_owned(),
-            help: help.map(str::to_owned),
-            file: file.to_owned(),
-            line,
-            column,
-        }
-    };
-    (found.into_iter().map(body).collect(), more)
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -35,6 +36,7 @@ use super::traces::Exporter;
 use super::workers::{start_workers, worker_services};
 use crate::admin::{self, Admin, ConfigReader};
 use crate::base::telemetry::LogGuard;
+use crate::base::time::STEP_NS_MIN;
 use crate::engine::gate::{NewestLive, StoreTasks};
 use crate::engine::store::snapshot::Secret;
 use crate::fleet::grpc;
@@ -77,7 +79,7 @@ pub(super) struct Control {
     fleet: Option<Fleet>,
     workers: usize,
     stage: watch::Sender<Lifecycle>,
-    endings: mpsc::Receiver<()>,
+    endings: mpsc::Receiver<io::Error>,
     grace: Duration,
     operators: Option<(Listener, ListenAddress, SocketAddr, Arc<Operators>)>,
     jwks: Arc<Jwks>,
@@ -202,9 +204,7 @@ impl Control {
         let listeners = ControlListeners { admin, fleet: fleet.clone(), handover, progress: self.progress.clone() };
         let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace, stops, progress, predecessor };
         let ended = tokio::select! {
-            drained = drain.run(|| listeners.end()) => {
-                drained.map_err(AppError::system("take signals"))
-            }
+            drained = drain.run(|| listeners.end()) => drained,
             () = housekeeping(&shared, logs, rotations) => Ok(()),
             () = async { companion.await; std::future::pending().await } => Ok(()),
         };
@@ -338,11 +338,24 @@ impl ControlListeners {
     }
 }
 
+/// Warns that the clock of the system was set by `set_ns` nanoseconds since the start, if that is not `known_ns`. Nothing is
+/// wrong if it shows the right time again.
+fn warn_of_set_clock(set_ns: i64, known_ns: &mut i64) {
+    if set_ns != 0 && set_ns.abs_diff(*known_ns) >= STEP_NS_MIN {
+        *known_ns = set_ns;
+        let seconds = set_ns / 1_000_000_000;
+        tracing::warn!(
+            seconds,
+            "the clock of the system was set; calendar windows and `Date` follow it after a restart"
+        );
+    }
+}
+
 /// Sweeps idle keys and tokens, updates metrics, and reopens log files, until dropped.
 async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotations: Signal) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut tasks, mut windows) = (0, Windows::default());
+    let (mut tasks, mut windows, mut set_ns) = (0, Windows::default(), 0);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -352,6 +365,7 @@ async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotatio
             }
         }
         shared.metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
+        warn_of_set_clock(shared.gate.clock().set_since_start(), &mut set_ns);
         shared.gate.sweep();
         windows.end(shared);
         let config = shared.running_config.load();

@@ -42,7 +42,7 @@ pub(super) struct Wanted {
     pub(super) checks: usize,
     /// Of callers of the limiter service.
     pub(super) calls: usize,
-    /// Of and to other replicas.
+    /// Of and to other replicas, and of callers of the limiter service that are not open yet.
     pub(super) peers: usize,
 }
 

@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::AppError;
 use super::systemd;
 use super::takeover::HandoverProgress;
 use crate::transport::net::Lifecycle;
@@ -20,8 +21,8 @@ pub(super) struct Drain {
     pub(super) shared: Arc<SharedState>,
     pub(super) ready: Arc<AtomicBool>,
     pub(super) stage: watch::Sender<Lifecycle>,
-    /// Closes when the last worker has ended.
-    pub(super) endings: mpsc::Receiver<()>,
+    /// The error of a worker that could not start; closes when the last one has ended.
+    pub(super) endings: mpsc::Receiver<io::Error>,
     pub(super) grace: Duration,
     pub(super) stops: StopSignals,
     /// Changes when a successor has taken over.
@@ -39,13 +40,13 @@ impl Drain {
     /// period. If a successor has taken over, it hears of the charges of a predecessor that still drains.
     ///
     /// Calls `on_end` when draining begins.
-    pub(super) async fn run(mut self, on_end: impl FnOnce()) -> io::Result<()> {
+    pub(super) async fn run(mut self, on_end: impl FnOnce()) -> Result<(), AppError> {
         let is_signalled = tokio::select! {
             () = self.stops.next() => true,
             () = handed_over(&mut self.progress) => false,
-            _ = self.endings.recv() => {
-                tracing::error!("no worker is left");
-                return Err(io::Error::other("no worker is left"));
+            failed = self.endings.recv() => {
+                let error = failed.unwrap_or_else(|| io::Error::other("no worker is left"));
+                return Err(AppError::system("run the workers")(error));
             }
         };
         tracing::info!(grace = ?self.grace, waiting = self.shared.gate.waiting(), "draining");

@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::error::AppError;
 use super::stores;
-use crate::base::time::system_now;
+use crate::base::time::Timestamp;
 use crate::config::PeerSettings;
 use crate::engine::gate::{NewestLive, StreamLedger};
 use crate::engine::policy::{FleetSecret, Policy};
@@ -130,9 +130,9 @@ pub(super) fn resize(shared: &SharedState, replicas: u64) {
     }
 }
 
-/// Makes the steps of ramps that are due.
-pub(super) fn follow_ramps(shared: &SharedState) {
-    if replace(shared, |policy| policy.ramped(system_now())) {
+/// Makes the steps of ramps that are due at `now` by the wall clock.
+pub(super) fn follow_ramps(shared: &SharedState, now: Timestamp) {
+    if replace(shared, |policy| policy.ramped(now)) {
         tracing::info!("a ramp has changed limits");
     }
 }
@@ -144,6 +144,7 @@ fn replace(shared: &SharedState, change: impl FnOnce(&Policy) -> Option<Policy>)
     stores::set_replicas(&before.stores, policy.limits());
     warn_of_scarce_limits(&policy);
     follow(shared, policy);
+    shared.gate.adopt_rules(&before.live, &shared.running_config.load().live);
     shared.reloads.send_replace(());
     true
 }

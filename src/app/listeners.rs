@@ -48,21 +48,21 @@ impl Inherited {
     }
 
     /// The addresses to bind for `places`. The kernel does not change whether bound sockets of `[::]` have IPv4, too.
-    fn adapted(&mut self, places: &[ListenAddress]) -> Vec<ListenAddress> {
+    fn adapted(&self, places: &[ListenAddress]) -> Vec<ListenAddress> {
         let mut adapted = places.to_vec();
         for place in places {
             let Some(port) = place.port_of_all_v6() else { continue };
-            let has_v4 = places.iter().any(|other| other.is_v4(port));
             let bound = match &self.previous {
                 Previous::Running(predecessor) => predecessor.has_only_v6(place),
                 _ => None,
             };
             match bound {
                 Some(false) => adapted.retain(|other| !other.is_v4(port)),
-                Some(true) if !has_v4 => adapted.push(ListenAddress::Tcp((Ipv4Addr::UNSPECIFIED, port).into())),
+                Some(true) if !self.only_v6.contains(place) => {
+                    adapted.push(ListenAddress::Tcp((Ipv4Addr::UNSPECIFIED, port).into()));
+                }
                 _ => {}
             }
-            self.only_v6.extend((bound.is_none() && has_v4).then(|| place.clone()));
         }
         adapted
     }
@@ -216,10 +216,11 @@ impl Listeners {
         let takeover = config.fixed.takeover.as_deref().map(|path: &Path| ListenAddress::Unix(path.to_owned()));
         // First, because a socket for no listener may have the port of one.
         let beside = || checks.into_iter().chain(grpc).chain(fleet).chain(operators).chain(&takeover);
-        let has = |place: &ListenAddress| {
-            config.fixed.listen.iter().chain(&config.fixed.tls_listen).chain(beside()).any(|own| own == place)
-        };
-        inherited.check(has)?;
+        let places = || config.fixed.listen.iter().chain(&config.fixed.tls_listen).chain(beside());
+        inherited.check(|place| places().any(|own| own == place))?;
+        let leaves_v4 = |port| places().any(|own| own.is_v4(port));
+        let only_v6 = places().filter(|place| place.port_of_all_v6().is_some_and(leaves_v4));
+        inherited.only_v6 = only_v6.cloned().collect();
         let mut all = |places: &[ListenAddress]| {
             let places = inherited.adapted(places);
             let bound = places.iter().map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited));

@@ -69,7 +69,7 @@ impl Reloader {
             let Operators { access, audit, .. } = &*self.followers.operators;
             let running = self.shared.running_config.load_full();
             let at = (&*self.shared.gate, &*running.live);
-            record_ended((&access.load_full(), audit), at, self.now(), &made.ended).await;
+            record_ended((&access.load_full(), audit), at, &made.ended).await;
         }
         Ok(made.before)
     }

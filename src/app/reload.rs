@@ -41,7 +41,8 @@ use crate::transport::proxy::SharedState;
 
 /// The pause before overrides that have ended are removed once more. Shorter than the other waits of the loop.
 const RETRY_END: Duration = Duration::from_secs(2);
-/// The interval at which Weir compares the files with their last contents, even without a reported change.
+/// The interval at which Weir compares the files with their last contents, even without a reported change, and looks whether
+/// the clock was set.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The parts outside the data path that each reload updates.
@@ -103,14 +104,18 @@ impl Reloader {
         loop {
             self.follow_fleet();
             let mut answer = None;
-            let watches = self.installed.watches;
-            let next_step = self.shared.running_config.load().live.policy.next_step(system_now());
+            let (watches, now) = (self.installed.watches, system_now());
+            fleet::follow_ramps(&self.shared, now); // a branch may have lasted beyond a step, and the clock may have been set
+            let next_step = self.shared.running_config.load().live.policy.next_step(now);
             let cause = tokio::select! {
                 asked = &mut stopped => return if asked.is_ok() { self.stop().await },
                 _ = hangups.recv() => { self.feed.look_again(); ReloadCause::Signal }
                 () = self.feed.changed(), if watches => ReloadCause::Version,
                 () = watch.settled(), if watches => ReloadCause::File,
-                _ = looks.tick(), if watches => {
+                _ = looks.tick() => {
+                    if !watches {
+                        continue;
+                    }
                     if !self.have_files_settled().await {
                         if self.seen.is_some() {
                             looks.reset_after(QUIET);
@@ -126,10 +131,7 @@ impl Reloader {
                     }
                     continue;
                 }
-                () = until(next_step, false) => {
-                    fleet::follow_ramps(&self.shared);
-                    continue;
-                }
+                () = until(next_step, false) => continue,
                 Some(Order { target, answer: to }) = self.orders.reloads.recv() => {
                     answer = Some(to);
                     if target != ReloadTarget::Files {
@@ -172,7 +174,7 @@ impl Reloader {
             self.take_file_of_overrides().await;
         }
         let revision = if is_applied { self.feed.revision_in_force() } else { self.feed.revision() };
-        let record = record(rfc3339(self.now()), cause, outcome, revision);
+        let record = record(rfc3339(system_now()), cause, outcome, revision);
         self.followers.operators.reloads.record(record.clone());
         if let Some(answer) = answer {
             let _ = answer.send(record); // the caller may have left
@@ -187,7 +189,7 @@ impl Reloader {
             StartNote::Invalid(diagnostics) => ReloadOutcome::Invalid(*diagnostics),
         };
         self.shared.metrics.reload_successful.set(0);
-        let record = record(rfc3339(self.now()), ReloadCause::Version, outcome, self.feed.revision());
+        let record = record(rfc3339(system_now()), ReloadCause::Version, outcome, self.feed.revision());
         self.followers.operators.reloads.record(record);
     }
 
@@ -254,11 +256,11 @@ impl Reloader {
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
                 let restart = self.install(*accepted);
                 if cause != ReloadCause::OwnFile {
-                    self.shared.metrics.reloaded(self.now());
+                    self.shared.metrics.reloaded(system_now());
                 }
                 if is_newest {
                     self.earlier = None;
-                    self.feed.applied(&self.shared.metrics, self.now(), &restart);
+                    self.feed.applied(&self.shared.metrics, system_now(), &restart);
                     self.keep_version().await;
                 }
                 log_reloaded(&self.shared, self.feed.revision_in_force(), &difference);
@@ -275,7 +277,7 @@ impl Reloader {
                     "the new configuration is invalid; the old one stays\n{diagnostics}"
                 );
                 log_findings(&diagnostics);
-                self.feed.invalid(self.now(), &diagnostics);
+                self.feed.invalid(system_now(), &diagnostics);
                 ReloadOutcome::Invalid(diagnostics)
             }
         }
@@ -295,16 +297,12 @@ impl Reloader {
         Terms { shared: Arc::clone(&self.shared), fleet_secret }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
-        self.shared.gate.clock().now()
-    }
-
     /// Logs and reports that the newest configuration cannot be used.
     pub(super) fn refuse(&self, reason: String) -> ReloadOutcome {
         self.shared.metrics.reload_successful.set(0);
         let revision = self.feed.revision();
         tracing::error!(reason, revision, "the new configuration cannot be used; the old one stays");
-        self.feed.refused(self.now(), vec![reason.clone()]);
+        self.feed.refused(system_now(), vec![reason.clone()]);
         ReloadOutcome::Refused(reason)
     }
 
@@ -352,6 +350,7 @@ impl Reloader {
         let next = install(gate, (config, stores.all.clone()), metrics, ceiling, Some(&before), only_overrides);
         let next = Arc::new(next);
         running_config.store(Arc::clone(&next));
+        gate.adopt_rules(&before.live, &next.live);
         reloads.send_replace(());
         api_keys::log_changes(&next.live.policy, &before.live.policy);
         if !self.installed.rejected.is_like(&new.rejected) {
@@ -367,13 +366,10 @@ impl Reloader {
 }
 
 /// Waits until the wall clock shows `end`, or until overrides that `have_ended` can be removed once more. The wait follows
-/// no change of that clock, so it ends now and then.
+/// no change of that clock.
 async fn until(end: Option<Timestamp>, have_ended: bool) {
     match end {
-        Some(end) if !have_ended => {
-            let left = Duration::from_nanos(end.ns_since(system_now()));
-            sleep(left.min(LOOK_EVERY)).await;
-        }
+        Some(end) if !have_ended => sleep(Duration::from_nanos(end.ns_since(system_now()))).await,
         None if !have_ended => std::future::pending().await,
         _ => sleep(RETRY_END).await,
     }

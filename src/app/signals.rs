@@ -47,7 +47,7 @@ pub fn ignore_signals() -> io::Result<()> {
 /// Opens log files anew, after they were renamed.
 pub(super) fn reopen_logs(logs: Option<&LogGuard>) {
     if logs.is_some_and(LogGuard::reopen) {
-        tracing::info!("SIGUSR1: the access log is open again");
+        tracing::info!("SIGUSR1: opening the access log again");
     } else {
         tracing::info!("SIGUSR1: there is no log file to reopen");
     }

@@ -171,7 +171,7 @@ async fn write_periodically(
         let written = spawn_blocking(move || write(&path, &secret, &writer)).await;
         match written.map_err(io::Error::other).flatten() {
             Ok(bytes) => {
-                shared.metrics.snapshots.written(bytes, shared.gate.clock().now());
+                shared.metrics.snapshots.written(bytes, time::system_now());
                 tracing::debug!(bytes, "snapshot written");
             }
             Err(error) => {

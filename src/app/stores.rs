@@ -29,7 +29,8 @@ pub(super) fn first(config: &Config, clock: Clock, metrics: &Metrics) -> Result<
     stores(config, &[], clock, metrics).map_err(AppError::system("use the stores"))
 }
 
-/// The stores of `config`, in their order. A store of `before` with equal settings is kept.
+/// The stores of `config`, in their order. A store of `before` with equal settings is kept. For one with other settings,
+/// a server of Redis gets the states of this process first: it may have keys from an earlier time.
 ///
 /// # Errors
 /// Why TLS to a store cannot be used.
@@ -42,9 +43,16 @@ fn stores(
     // A store requires a secret, unless no limit uses it.
     let secret =
         config.fleet_secret.as_ref().map(|secret| KeySecret::new(secret.key_secret()).proof()).unwrap_or_default();
-    let store = |settings: &RemoteSettings| {
+    let store = |settings: &RemoteSettings| -> Result<RemoteStore, String> {
         let known = before.iter().find(|store| store.settings().downcast_ref() == Some(settings)).cloned();
-        known.map_or_else(|| settings.clone().store(secret, clock, metrics), Ok)
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let made = settings.clone().store(secret, clock, metrics)?;
+        if before.iter().any(|store| *store.name() == settings.name) {
+            made.bring_first();
+        }
+        Ok(made)
     };
     let mut made = Vec::new();
     for settings in &config.stores {

@@ -88,7 +88,10 @@ impl Versions {
         kept.in_force = Some(number);
         let bytes = |kept: &History| kept.versions.iter().map(|one| one.text.len()).sum::<usize>();
         while kept.versions.len() > KEPT_MAX || kept.versions.len() > 1 && bytes(&kept) > BYTES_MAX {
-            kept.versions.pop_front();
+            // The one to return to stays, however old it is.
+            let is_before = kept.versions.front().is_some_and(|one| Some(one.number) == before);
+            let oldest = usize::from(is_before && kept.versions.len() > 2);
+            kept.versions.remove(oldest);
         }
         self.write(&kept);
     }
@@ -197,6 +200,18 @@ mod tests {
         put(&next, "d");
         assert_eq!(numbers(&next), [(4, true), (3, false), (2, false), (1, false)]);
         assert!(next.file().is_some_and(|file| file.ends_with("versions.json")));
+    }
+
+    #[test]
+    fn the_one_to_return_to_is_kept() {
+        let versions = Versions::open(None);
+        let put = |text: &str| versions.put_in_force(text, "now".to_owned(), None, 1);
+        put("good");
+        for bad in 0..15 {
+            put(&format!("bad {bad}"));
+            assert_eq!(versions.earlier(None).map(|one| one.text), Ok("good".to_owned()));
+            versions.returned_to(1);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The threads of workers, and their services beside the proxy.
 
+use std::io;
 use std::sync::Arc;
 use std::thread;
 
@@ -30,20 +31,21 @@ pub(super) fn worker_services(
     (services, stores)
 }
 
-/// Starts a thread for each worker. The returned channel closes when the last worker has ended.
+/// Starts a thread for each worker. The returned channel has the error of a worker that could not start, and closes when the
+/// last one has ended.
 pub(super) fn start_workers(
     by_worker: Vec<Vec<(ListenerKind, Listener)>>,
     services: Vec<Vec<WorkerService>>,
     shared: &Arc<SharedState>,
     stages: &watch::Receiver<Lifecycle>,
-) -> Result<mpsc::Receiver<()>, AppError> {
+) -> Result<mpsc::Receiver<io::Error>, AppError> {
     let (ended, endings) = mpsc::channel(1);
     for (index, (listeners, services)) in by_worker.into_iter().zip(services).enumerate() {
         let (shared, stages, ended) = (Arc::clone(shared), stages.clone(), ended.clone());
         let work = move || {
-            let _ended = ended; // dropped when the thread ends, even by a panic
+            // `ended` is dropped when the thread ends, even by a panic.
             if let Err(error) = proxy::run(listeners, shared, stages, services) {
-                tracing::error!(%error, "a worker failed");
+                let _ = ended.try_send(error);
             }
         };
         let thread = thread::Builder::new().name(format!("weir-worker-{index}")).spawn(work);

@@ -33,6 +33,9 @@ pub const TOKEN: u8 = 1;
 pub const VALUE: u8 = 2;
 /// tchar without upper-case letters: the names of HTTP/2 (RFC 9113, section 8.2.1).
 pub const LOWER: u8 = 4;
+/// Letters, digits and `-`: services read only names of these alike. CGI and WSGI make `_` of `-`, and some of them of
+/// other bytes too.
+pub const PLAIN: u8 = 8;
 
 const CLASSES: [u8; 256] = classes();
 
@@ -52,6 +55,9 @@ const fn classes() -> [u8; 256] {
         if is_value_byte(byte) {
             class |= VALUE;
         }
+        if byte.is_ascii_alphanumeric() || byte == b'-' {
+            class |= PLAIN;
+        }
         table[byte as usize] = class;
         if byte == u8::MAX {
             return table;
@@ -66,9 +72,14 @@ pub fn is(byte: u8, classes: u8) -> bool {
     CLASSES[byte as usize] & classes != 0
 }
 
+/// The classes to which all of `bytes` belong.
+pub fn shared_classes(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(u8::MAX, |classes, &byte| classes & CLASSES[byte as usize])
+}
+
 /// Whether all of `bytes` belong to the class.
 pub fn are_all(bytes: &[u8], class: u8) -> bool {
-    bytes.iter().fold(class, |classes, &byte| classes & CLASSES[byte as usize]) != 0
+    shared_classes(bytes) & class != 0
 }
 
 /// Whether all of `bytes` are in [`VALUE`]. Eight bytes at once, unless one of them is in doubt.

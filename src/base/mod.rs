@@ -10,6 +10,8 @@ pub mod visible;
 
 pub mod time;
 
+pub(crate) mod attempts;
+
 pub mod cpu;
 
 pub mod fields;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use rustix::fs::{FileType, Stat, fstat, stat};
 
 use crate::app::remote::StartError;
-use crate::base::visible::visible;
+use crate::base::visible::printable;
 use crate::config::{Diagnostics, Origin};
 
 pub(super) const FAILURE: u8 = 1;
@@ -21,7 +21,7 @@ pub(super) type Exit = Result<ExitCode, ExitCode>;
 /// Writes text to standard output that some reader must get.
 pub(super) fn deliver(text: &dyn Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", visible(&text.to_string()))?;
+    writeln!(out, "{}", printable(&text.to_string()))?;
     out.flush()
 }
 
@@ -74,6 +74,6 @@ pub(super) fn announce_large(origin: &Origin) {
 }
 
 pub(super) fn complain(text: &dyn Display, code: u8) -> ExitCode {
-    let _ = writeln!(io::stderr(), "{}", visible(&text.to_string())); // the exit code reports the failure even without a reader
+    let _ = writeln!(io::stderr(), "{}", printable(&text.to_string())); // the exit code reports the failure even without a reader
     ExitCode::from(code)
 }

@@ -4,12 +4,14 @@
 //! `Table::warn`, or by [`Problem::warning`] and `Context::note`.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::{error, fmt};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str};
 
 use super::sources::Sources;
+use crate::admin::FindingBody;
 use crate::base::visible::visible;
 
 /// The most problems that are shown; others are counted. Each shown problem costs a search of the whole text.
@@ -28,7 +30,7 @@ pub struct Diagnostics {
 
 /// Whether a configuration with a problem can be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Severity {
+pub(super) enum Severity {
     /// The configuration cannot be used.
     #[default]
     Error,
@@ -36,23 +38,6 @@ pub enum Severity {
     Warning,
     /// The configuration means what it says, and a reader may overlook it.
     Note,
-}
-
-/// One problem without the text around it, as logs have it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding<'d> {
-    /// Whether it is an error.
-    pub severity: Severity,
-    /// Its stable name.
-    pub code: &'static str,
-    /// The headline.
-    pub title: &'d str,
-    /// A correction.
-    pub help: Option<&'d str>,
-    /// The file.
-    pub file: &'d str,
-    /// The line and the column, both from 1; `None` if it is about the file as a whole.
-    pub at: Option<(usize, usize)>,
 }
 
 /// One error or warning.
@@ -157,6 +142,9 @@ impl Diagnostics {
     /// Problems with `source`, which must not hold any secret.
     pub(super) fn new(name: &str, source: String, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
+        // Several options may depend on one value.
+        let mut seen = HashSet::new();
+        problems.retain(|problem| seen.insert((problem.span.clone(), problem.title.clone())));
         for text in problems.iter_mut().flat_map(|one| [Some(&mut one.title), one.help.as_mut()]).flatten() {
             if let Cow::Owned(shown) = visible(text) {
                 *text = shown;
@@ -210,11 +198,17 @@ impl Diagnostics {
     }
 
     /// The first problems, with their places, and the number of the others.
-    pub fn findings(&self) -> (Vec<Finding<'_>>, usize) {
+    pub fn findings(&self) -> (Vec<FindingBody>, usize) {
         let shown = self.problems.iter().take(SHOWN_MAX).map(|problem| {
-            let &Problem { severity, code, ref title, ref help, .. } = problem;
-            let at = problem.span.as_ref().map(|span| self.line_and_column(span));
-            Finding { severity, code, title, help: help.as_deref(), file: &self.name, at }
+            let Problem { severity, code, title, help, .. } = problem.clone();
+            let severity = match severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+                Severity::Note => "note",
+            };
+            let (line, column) = problem.span.as_ref().map(|span| self.line_and_column(span)).unzip();
+            let (severity, code, file) = (severity.to_owned(), code.to_owned(), self.name.clone());
+            FindingBody { severity, code, title, help, file, line, column }
         });
         (shown.collect(), self.problems.len().saturating_sub(SHOWN_MAX))
     }

@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::compile::limit::{DEFAULT_LIMIT, is_none};
 use super::effective::json;
 use super::written::Written;
+use crate::admin::{DifferenceBody, SettingDiffBody};
 
 /// Most bytes of one name. A route has the name of its path, which a file may make long.
 const NAME_BYTES_MAX: usize = 80;
@@ -23,32 +24,17 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 /// What a newer configuration has and an older one has not, by names such as `limit per-ip`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Parts of the newer configuration only.
-    pub appeared: Vec<String>,
-    /// Parts that differ.
-    pub changed: Vec<String>,
-    /// Parts of the older configuration only.
-    pub vanished: Vec<String>,
+    /// The names of the parts.
+    pub parts: DifferenceBody,
     /// The limits of the older configuration, and of these the limits that vanished.
     pub limits: (usize, usize),
-}
-
-/// One option that differs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ChangedSetting {
-    /// The path, as in [`super::Setting`].
-    pub path: String,
-    /// The older value without secrets; `None` if the older configuration does not have the option.
-    pub before: Option<Value>,
-    /// The newer value without secrets; `None` if the newer configuration does not have the option.
-    pub after: Option<Value>,
 }
 
 impl Difference {
     /// Whether more than half of the limits vanished, and not by other names for all of them.
     pub fn has_lost_most_limits(&self) -> bool {
         let (before, lost) = self.limits;
-        let appeared = self.appeared.iter().filter(|name| name.starts_with("limit ")).count();
+        let appeared = self.parts.appeared.iter().filter(|name| name.starts_with("limit ")).count();
         lost * 2 > before && appeared < lost
     }
 }
@@ -63,20 +49,20 @@ impl Written {
         let [(own, own_order), (new, new_order)] = [self, newer].map(Self::parts);
         for (name, part) in &own {
             match new.get(name) {
-                None => found.vanished.push(name.clone()),
-                Some(other) if other != part => found.changed.push(name.clone()),
+                None => found.parts.vanished.push(name.clone()),
+                Some(other) if other != part => found.parts.changed.push(name.clone()),
                 Some(_) => {}
             }
         }
-        found.appeared.extend(new.keys().filter(|name| !own.contains_key(*name)).cloned());
+        found.parts.appeared.extend(new.keys().filter(|name| !own.contains_key(*name)).cloned());
         let common = |order: Vec<String>, other: &BTreeMap<String, Value>| {
             order.into_iter().filter(|name| other.contains_key(name)).collect::<Vec<_>>()
         };
         if common(own_order, &new) != common(new_order, &own) {
-            found.changed.push("order of routes".to_owned());
+            found.parts.changed.push("order of routes".to_owned());
         }
         let is_limit = |name: &&String| name.starts_with("limit ");
-        let vanished = found.vanished.iter().filter(is_limit).count();
+        let vanished = found.parts.vanished.iter().filter(is_limit).count();
         found.limits = (own.keys().filter(is_limit).count(), vanished);
         found
     }
@@ -125,16 +111,16 @@ impl Written {
 
     /// The options that differ in `newer`, at most `count_max`, and whether there are more. Values that are secret in both
     /// show no difference.
-    pub fn changes(&self, newer: &Self, count_max: usize) -> (Vec<ChangedSetting>, bool) {
+    pub fn changes(&self, newer: &Self, count_max: usize) -> (Vec<SettingDiffBody>, bool) {
         let [own, mut new] = [self, newer].map(Self::own_settings);
         let mut all = Vec::new();
         for (path, before) in own {
-            let after = new.remove(&path);
-            if after.as_ref() != Some(&before) {
-                all.push(ChangedSetting { path, before: Some(before), after });
+            let after = new.remove(&path).unwrap_or_default();
+            if after != before {
+                all.push(SettingDiffBody { path, before, after });
             }
         }
-        all.extend(new.into_iter().map(|(path, after)| ChangedSetting { path, before: None, after: Some(after) }));
+        all.extend(new.into_iter().map(|(path, after)| SettingDiffBody { path, before: Value::Null, after }));
         all.sort_by(|one, other| one.path.cmp(&other.path));
         let has_more = all.len() > count_max;
         all.truncate(count_max);

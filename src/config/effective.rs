@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::compile::limit::{DEFAULT_LIMIT, is_none};
 use super::schema::{self, Preset};
 use super::written::Written;
+use crate::admin::SettingBody;
 use crate::engine::policy::Policy;
 
 /// Stands for a secret.
@@ -20,28 +21,6 @@ const MASK: &str = "***";
 /// Tables that are lists in the file.
 pub(super) const LISTS: [&str; 6] =
     ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens", "priority.rule"];
-
-/// One option.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
-    /// The names of the tables and the key, joined by dots. The table of a list has its name, or its number from 1.
-    pub path: String,
-    /// The value, without secrets.
-    pub value: Value,
-    /// Where the value is from.
-    pub source: SettingSource,
-}
-
-/// Where a value is from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettingSource {
-    /// This line of the file, from 1.
-    File(usize),
-    /// An environment variable that this line names.
-    Environment(String, usize),
-    /// The configuration does not have the option.
-    Default,
-}
 
 /// The options to find.
 #[derive(Clone, Copy, Debug)]
@@ -70,16 +49,16 @@ impl Written {
         let (document, _) = DeTable::parse_recoverable(&self.text);
         let mut walk = Walk::new(self, document.get_ref(), None, filter);
         walk.table("", "", document.get_ref());
-        let value = |setting: Setting| match setting.source {
-            SettingSource::Environment(variable, _) => (setting.path, format!("variable {variable}").into()),
-            _ => (setting.path, setting.value),
+        let value = |setting: SettingBody| match setting.variable {
+            Some(variable) => (setting.path, format!("variable {variable}").into()),
+            None => (setting.path, setting.value),
         };
         walk.found.into_iter().map(value).collect()
     }
 
     /// The options that `filter` selects, and whether there are more: table by table, with the defaults of each table
     /// behind its own options. `in_force` are the numbers that some defaults are.
-    pub fn settings(&self, filter: SettingFilter<'_>, in_force: InForce<'_>) -> (Vec<Setting>, bool) {
+    pub fn settings(&self, filter: SettingFilter<'_>, in_force: InForce<'_>) -> (Vec<SettingBody>, bool) {
         let (document, _) = DeTable::parse_recoverable(&self.text);
         let document = document.get_ref();
         let mut walk = Walk::new(self, document, Some(in_force), filter);
@@ -105,7 +84,7 @@ pub(super) struct Walk<'w> {
     /// The ends of its lines.
     lines: Vec<usize>,
     filter: SettingFilter<'w>,
-    found: Vec<Setting>,
+    found: Vec<SettingBody>,
     is_full: bool,
 }
 
@@ -154,16 +133,15 @@ impl<'w> Walk<'w> {
             }
             DeValue::Table(table) if has_options => match variable(schema, table) {
                 Some(variable) => {
-                    let source = SettingSource::Environment(variable.to_owned(), self.line_of(&value.span()));
-                    self.add(path, MASK.into(), source);
+                    let line = Some(self.line_of(&value.span()));
+                    self.add(path, MASK.into(), ("environment", line, Some(variable.to_owned())));
                 }
                 None => self.table(schema, path, table),
             },
             _ => {
-                let line = self.line_of(&value.span());
-                let source = if self.written.is_some() { SettingSource::File(line) } else { SettingSource::Default };
-                let shown = self.shown(value);
-                self.add(path, shown, source);
+                let line = self.written.map(|_| self.line_of(&value.span()));
+                let source = if line.is_some() { "file" } else { "default" };
+                self.add(path, self.shown(value), (source, line, None));
             }
         }
     }
@@ -187,7 +165,7 @@ impl<'w> Walk<'w> {
                 Some(_) if !self.is_wanted(&path) => {}
                 Some(preset) => {
                     if let Some(value) = constant(preset).or_else(|| self.derived(&below, &path, table)) {
-                        self.add(&path, value, SettingSource::Default);
+                        self.add(&path, value, ("default", None, None));
                     }
                 }
                 None if LISTS.contains(&below.as_str()) => {}
@@ -211,11 +189,13 @@ impl<'w> Walk<'w> {
         written.or_else(|| constant(schema::find(schema)?.default))
     }
 
-    fn add(&mut self, path: &str, value: Value, source: SettingSource) {
+    /// Adds an option with its source, the line of the file, and the environment variable.
+    fn add(&mut self, path: &str, value: Value, source: (&str, Option<usize>, Option<String>)) {
+        let (source, line, variable) = source;
         if self.found.len() >= self.filter.count_max {
             self.is_full = true;
         } else if is_below(path, self.filter.below) {
-            self.found.push(Setting { path: path.to_owned(), value, source });
+            self.found.push(SettingBody { path: path.to_owned(), value, source: source.to_owned(), line, variable });
         }
     }
 

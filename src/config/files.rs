@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, OFlags, access};
+use rustix::io::Errno;
 
 /// The longest file in bytes: more than any key or configuration needs, and less than any memory.
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -54,6 +55,7 @@ pub(super) fn sibling(own: &Path, ending: &str) -> PathBuf {
 pub(super) fn unwritable_folder(path: &Path) -> Option<String> {
     let folder = folder(path);
     let what = match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Err(Errno::ACCESS) if folder.metadata().is_err() => "cannot be seen by this user",
         _ if !folder.is_dir() => "does not exist",
         Err(_) => "is not writable for this user",
         Ok(()) => return None,
@@ -65,7 +67,7 @@ pub(super) fn unwritable_folder(path: &Path) -> Option<String> {
 pub(super) fn unwritable_file(path: &Path) -> Option<String> {
     let what = match access(path, Access::WRITE_OK) {
         _ if path.is_dir() => "is a directory",
-        _ if !path.exists() => return unwritable_folder(path),
+        Err(Errno::NOENT | Errno::NOTDIR) => return unwritable_folder(path),
         Err(_) => "is not writable for this user",
         Ok(()) => return None,
     };

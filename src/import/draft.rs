@@ -140,7 +140,7 @@ impl Draft {
             let is_about = |index: usize, line: usize| lines.get(index).is_some_and(|lines| lines.contains(&line));
             let before = self.blocks.len();
             for finding in problems.findings().0 {
-                let Some((line, _)) = finding.at else { continue };
+                let Some(line) = finding.line else { continue };
                 let Some(index) = (0..before).find(|index| is_about(*index, line)) else { continue };
                 let block = std::mem::take(&mut self.blocks[index]);
                 for place in block.places {

@@ -145,7 +145,14 @@ pub(super) fn listen(addresses: &[(SourceLine, String)], draft: &mut Draft) {
     }
     if !addresses.is_empty() {
         let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = addresses.into_iter().unzip();
-        let addresses: Vec<_> = addresses.into_iter().collect();
+        // `0.0.0.0` and `[::]` have the other addresses of their ports.
+        let of_all = |text: &str| {
+            let (host, port) = text.rsplit_once(':')?;
+            let all = format!("{}:{port}", if host.starts_with('[') { "[::]" } else { "0.0.0.0" });
+            (all != text).then_some(all)
+        };
+        let is_own = |text: &&String| of_all(text).is_none_or(|all| !addresses.contains(&all));
+        let addresses: Vec<_> = addresses.iter().filter(is_own).collect();
         draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
     }
 }

@@ -97,7 +97,7 @@ fn a_line_has_all_fields() {
         ("bytes_in", json!(3)),
         ("bytes_out", json!(5)),
         ("user_agent", json!("a\"b")),
-        ("referer", json!("ref.test/x")),
+        ("referer", json!("https://ref.test/x")),
     ] {
         assert_eq!(forwarded[name], value, "{name}");
     }
@@ -290,6 +290,41 @@ fn a_line_has_the_costs_of_a_request_without_an_answer() {
     }
 }
 
+/// A client that leaves while it waits for a limit has its units back, but those of the arrival stage.
+#[test]
+fn a_line_of_a_client_that_leaves_a_wait_has_no_costs() {
+    for wait in [
+        "on_limit = \"hold\"\nhold = { max_wait = \"forever\" }",
+        "on_limit = \"delay\"\ndelay = { step = \"1h\", max = \"1h\" }",
+    ] {
+        let limits = format!(
+            "[[limit]]\nname = \"early\"\nstage = \"arrival\"\nkey = []\nrate = \"1000/day\"\n\
+             [[limit]]\nname = \"all\"\nkey = []\nrate = \"1000/day\"\n[[limit]]\nname = \"slow\"\nkey = []\nrate = \"1/h\"\n{wait}\n"
+        );
+        let upstream = Upstream::start();
+        let weir = Weir::start(&upstream, &in_file("access = \"all\"", &limits));
+        assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+        lines(&weir, 1); // the line follows the answer
+        let waits = || weir.wait_for_metric("weir_held_requests{limit=\"slow\"}", |held| held == 1.0);
+        let costs = |count: usize| {
+            let line: Value = serde_json::from_str(&lines(&weir, count)[count - 1]).unwrap();
+            let keys = line["keys"].as_array().unwrap().iter().map(|key| key["cost"].as_u64().unwrap());
+            (line["status"].clone(), keys.collect::<Vec<_>>())
+        };
+        let mut client = Client::connect(weir.address());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        waits();
+        drop(client);
+        assert_eq!(costs(2), (json!(499), vec![1, 0, 0]), "{wait}");
+        over_h2(weir.address(), async |mut client, _| {
+            let leaving = tokio::spawn(async move { client.get("/").await.map(drop) });
+            waits();
+            leaving.abort();
+            assert_eq!(costs(3), (json!(499), vec![1, 0, 0]), "{wait}");
+        });
+    }
+}
+
 /// A line names the endpoint that answered, or failed last.
 #[test]
 fn a_line_names_the_endpoint_of_the_last_try() {
@@ -396,7 +431,7 @@ fn a_renamed_file_is_opened_again() {
     assert_eq!(lines(&weir, 1), ["/4\n"]);
     assert_eq!(fs::read_to_string(old).unwrap(), "/1\n");
     let again = weir.wait_for_line("SIGUSR1");
-    assert!(again.contains("the access log is open again"), "{again}");
+    assert!(again.contains("opening the access log again"), "{again}");
 }
 
 #[test]

@@ -13,7 +13,8 @@ const ADMIN: &str = "[admin]\n\
     overrides = \"overrides.toml\"\naudit = \"audit.jsonl\"\n";
 
 const LIMIT: &str = "[identity.seller]\nheader = \"x-seller\"\n\
-    [[limit]]\nname = \"sellers\"\nkey = [\"seller\"]\nrate = \"10/h\"\n";
+    [[limit]]\nname = \"sellers\"\nkey = [\"seller\"]\nrate = \"10/h\"\n\
+    [[limit]]\nname = \"paths\"\nkey = [\"path\"]\nrate = \"10/h\"\n";
 
 fn start(upstream: &Upstream) -> Weir {
     let folder = tempfile::tempdir().unwrap();
@@ -134,6 +135,52 @@ fn a_change_has_its_line_although_its_client_leaves() {
             text.matches(&format!("\"action\":\"{action}\"")).count() == TIMES
         });
     }
+}
+
+/// A change with longer texts would push all others out of the list.
+#[test]
+fn reasons_and_keys_have_a_bound() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let reason = "x".repeat(1024);
+    let bodies = [
+        ("/v1/overrides", json!({ "limit": "sellers", "key": { "seller": "a" }, "to": "20/h" })),
+        ("/v1/plans", json!({ "limit": "sellers", "key": { "seller": "a" }, "plan": "none" })),
+        ("/v1/spend", json!({ "limit": "sellers", "key": { "seller": "a" }, "units": 1 })),
+        ("/v1/bans", json!({ "address": "192.0.2.1", "for": "1h" })),
+        ("/v1/reload", json!({})),
+        ("/v1/config/rollback", json!({})),
+        ("/v1/apikeys", json!({ "name": "a" })),
+        ("/v1/apikeys/rotate", json!({ "name": "a" })),
+        ("/v1/upstreams/drain", json!({ "upstream": "upstream", "endpoint": "a" })),
+        ("/v1/upstreams/undrain", json!({ "upstream": "upstream", "endpoint": "a" })),
+        ("/v1/upstreams/weight", json!({ "upstream": "upstream", "endpoint": "a", "weight": 1 })),
+    ];
+    let with = |body: &Value, reason: &str| {
+        let mut body = body.clone();
+        body["reason"] = json!(reason);
+        body.to_string()
+    };
+    let is_refused =
+        |answer: Answer| answer.status == 400 && answer.text().contains("reason: expected at most 1024 bytes");
+    for (target, body) in &bodies {
+        assert!(is_refused(send(&weir, WRITER, "POST", target, &with(body, &format!("{reason}x")))), "{target}");
+        assert!(!is_refused(send(&weir, WRITER, "POST", target, &with(body, &reason))), "{target}");
+    }
+    for target in
+        ["keys?limit=sellers&key=a&", "keys/all?limit=sellers&", "bans/all?limit=sellers&", "overrides?left_out=true&"]
+    {
+        let target = format!("/v1/{target}reason={reason}");
+        assert!(is_refused(send(&weir, WRITER, "DELETE", &format!("{target}x"), "")), "{target}");
+        assert_eq!(send(&weir, WRITER, "DELETE", &target, "").status, 200, "{target}");
+    }
+    let long = json!({ "limit": "paths", "key": { "path": format!("/{}", "é".repeat(100_000)) }, "units": 1 });
+    assert_eq!(send(&weir, WRITER, "POST", "/v1/spend", &long.to_string()).status, 200);
+    let listed = send(&weir, WRITER, "GET", "/v1/audit", "").text();
+    assert!(listed.matches(&reason).count() > 4, "{listed}");
+    let document = send(&weir, WRITER, "GET", "/v1/openapi.json", "").text();
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["components"]["schemas"]["Reason"]["maxLength"], 1024, "{document}");
 }
 
 /// Every path and method of the document is answered, and every other method of its paths is refused.

@@ -201,6 +201,14 @@ fn fields(text: &str) -> Vec<String> {
     names.filter(|(_, next)| next.starts_with(':')).map(|(name, _)| name.to_owned()).collect()
 }
 
+/// Asserts that the description of the API has the status and the media type of an answer.
+fn assert_described(document: &Value, method: &str, target: &str, answer: &Answer) {
+    let path = target.split('?').next().unwrap();
+    let described = &document["paths"][path][method]["responses"][answer.status.to_string()]["content"];
+    let kind = answer.header("content-type").unwrap().split(';').next().unwrap();
+    assert!(described[kind].is_object(), "{method} {target}: {} {kind}: {described}", answer.status);
+}
+
 /// Each `curl` line of the page about the admin API gets the answer that follows it.
 #[test]
 fn the_examples_of_the_admin_page_come_true() {
@@ -210,6 +218,7 @@ fn the_examples_of_the_admin_page_come_true() {
     let config = config.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:9901", "127.0.0.1:0");
     let config = config.replace("127.0.0.1:9000", &upstream.address().to_string());
     let weir = Weir::start_as(&format!("{config}\n[log]\nformat = \"json\"\n"));
+    let document = read(&send(&weir, "GET", "/v1/openapi.json", "Host: localhost\r\n", ""));
     let (mut checked, mut refusal) = (std::collections::BTreeSet::new(), String::new());
     for example in page.split("```sh\ncurl ").skip(1) {
         let (line, rest) = example.split_once("```").unwrap();
@@ -220,6 +229,7 @@ fn the_examples_of_the_admin_page_come_true() {
         }
         if target(line).starts_with("/v1/refusals") {
             let answer = curl(&weir, &line.replace("id=ID", &format!("id={refusal}")));
+            assert_described(&document, "get", target(line), &answer);
             assert_eq!(fields(&answer.text()), fields(rest.split_once("```json\n").unwrap().1), "{line}");
             checked.insert(("/v1/refusals".to_owned(), "get"));
             continue;
@@ -245,11 +255,11 @@ fn the_examples_of_the_admin_page_come_true() {
         } else {
             "get"
         };
+        assert_described(&document, method, target(line), &answer);
         checked.insert((target(line).split('?').next().unwrap().to_owned(), method));
     }
     // Every request of the API has an example, but for the old name of another, and those that need a fleet, a file, an
     // earlier configuration or a second endpoint: files of their own test them.
-    let document = read(&send(&weir, "GET", "/v1/openapi.json", "Host: localhost\r\n", ""));
     for (path, operations) in document["paths"].as_object().unwrap() {
         for method in
             operations.as_object().unwrap().keys().filter(|method| ["get", "post", "delete"].contains(&&***method))
@@ -259,6 +269,97 @@ fn the_examples_of_the_admin_page_come_true() {
             let needs_more = path.starts_with("/v1/upstreams/") || path.starts_with("/v1/apikeys");
             let is_exempt = is_exempt.contains(&path.as_str()) || needs_more;
             assert!(has_example || is_exempt, "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_described_is_refused() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let document = read(&send(&weir, "GET", "/v1/openapi.json", "Host: localhost\r\n", ""));
+    let ask = |method: &str, target: &str, body: &str, status: u16| {
+        let kind = if target.contains("config/check") || target.contains("diff") { "toml" } else { "json" };
+        let answer = send(&weir, &method.to_uppercase(), target, &JSON.replace("json", kind), body);
+        assert_eq!(answer.status, status, "{method} {target}: {}", answer.text());
+        assert_described(&document, method, target, &answer);
+        answer
+    };
+    let mut ids = std::collections::HashSet::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            assert!(ids.insert(operation["operationId"].to_string()), "{method} {path}");
+            let has_problems = !["/healthz", "/readyz", "/metrics"].contains(&path.as_str());
+            let answer = ask(method, &format!("{path}?x=1"), "", if has_problems { 400 } else { 200 });
+            assert_eq!(answer.text().contains("`x`"), has_problems, "{method} {path}: {}", answer.text());
+            if method == "delete" {
+                assert!(ask(method, path, "{}", 400).text().contains("in place of a body"), "{path}");
+            }
+        }
+    }
+    let key_of_7 = r#"{"limit":"cpu","key":7,"units":0,"plan":"a","to":"1/s","for":"1h"}"#;
+    let (unknown, field) = (r#"[{"limit":"gpu","key":"a","plan":"a"}]"#, r#"{"x":1}"#);
+    for (method, target, body, status) in [
+        ("post", "/v1/config/rollback?to=25&reason=x", "", 400),
+        ("post", "/v1/config/rollback", field, 400),
+        ("post", "/v1/reload?reason=x", "", 400),
+        ("post", "/v1/reload", field, 400),
+        ("post", "/v1/bans?dry_run=true", r#"{"address":"192.0.2.1","for":"1h"}"#, 400),
+        ("post", "/v1/spend", key_of_7, 400),
+        ("post", "/spend_ratelimiter_budget", r#"{"limit":"gpu","key":"a","units":0}"#, 404),
+        ("put", "/v1/plans", unknown, 404),
+        ("delete", "/v1/plans?limit=gpu&key=a", "", 404),
+        ("delete", "/v1/overrides?limit=cpu&key=a", "", 404),
+        ("delete", "/v1/overrides?left_out=true", "", 200),
+        ("post", "/v1/upstreams/undrain", r#"{"upstream":"a","endpoint":"b"}"#, 404),
+        ("get", "/v1/keys?limit=gpu", "", 404),
+        ("get", "/v1/fleet", "", 404),
+        ("get", "/v1/audit", "", 404),
+    ] {
+        ask(method, target, body, status);
+    }
+    assert_eq!(
+        (read(&ask("get", "/v1/reloads", "", 200)), read(&ask("get", "/v1/bans", "", 200))["bans"].clone()),
+        (json!([]), json!([]))
+    );
+    for (headers, status) in [("Host: localhost\r\nContent-Type: text/plain\r\n", 415), ("Host: evil.example\r\n", 403)]
+    {
+        let answer = send(&weir, "POST", "/v1/spend", headers, "{}");
+        assert_eq!(answer.status, status);
+        assert_described(&document, "post", "/v1/spend", &answer);
+    }
+}
+
+/// The schemas of values that have several types.
+#[test]
+fn the_document_has_every_type_of_a_value() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let document = read(&send(&weir, "GET", "/v1/openapi.json", "Host: localhost\r\n", ""));
+    let resolved = |schema: &Value| match schema["$ref"].as_str() {
+        Some(place) => document.pointer(place.trim_start_matches('#')).unwrap().clone(),
+        None => schema.clone(),
+    };
+    let types = |schema: &Value| {
+        let one = resolved(schema);
+        one["oneOf"].as_array().unwrap().iter().map(|one| resolved(one)["type"].clone()).collect::<Vec<_>>()
+    };
+    let schemas = &document["components"]["schemas"];
+    for name in ["NewCharge", "NewPlan", "OverrideChange"] {
+        assert_eq!(types(&schemas[name]["properties"]["key"]), ["string", "object"], "{name}");
+    }
+    for (name, field) in [("Setting", "value"), ("SettingDiff", "before"), ("SettingDiff", "after")] {
+        assert!(schemas[name]["properties"][field]["description"].is_string(), "{name}");
+        assert_eq!(schemas[name]["properties"][field]["type"], json!(null), "{name}");
+    }
+    for (path, method) in
+        [("/v1/spend", "post"), ("/v1/overrides", "post"), ("/v1/plans", "put"), ("/v1/overrides", "delete")]
+    {
+        let operation = &document["paths"][path][method];
+        let body = &operation["requestBody"]["content"]["application/json"]["schema"];
+        let answer = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        for schema in [body, answer].into_iter().filter(|schema| !schema.is_null()) {
+            assert_eq!(types(schema).last().unwrap(), "array", "{method} {path}");
         }
     }
 }

@@ -76,6 +76,26 @@ fn bans_of_limits_are_in_the_log() {
     assert_eq!(ids[0], ids[1]);
 }
 
+/// The lines of one key are in the order of its bans, also if one begins soon after another.
+#[test]
+fn lines_of_bans_are_in_their_order() {
+    let upstream = Upstream::start();
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"\nban = { after = \"1/h\", for = \"1s\" }\n";
+    let weir = Weir::start(&upstream, limit);
+    let mut client = Client::connect(weir.address());
+    let bans = || {
+        let is_end = |line: &String| line.contains("the ban of a key by its limit has ended");
+        let lines = weir.lines().into_iter().filter(|line| is_end(line) || line.contains("a limit has banned a key"));
+        lines.map(|line| is_end(&line)).collect::<Vec<_>>()
+    };
+    weir.wait_until("three bans", || {
+        let status = client.get("/").status;
+        assert!([200, 403, 429].contains(&status), "{status}");
+        bans().len() >= 5
+    });
+    assert_eq!(bans()[..5], [false, true, false, true, false]);
+}
+
 #[test]
 fn a_ban_at_arrival_comes_before_identity() {
     let upstream = Upstream::start();

@@ -153,6 +153,39 @@ fn a_fleet_goes_on_without_etcd() {
     assert!(passed <= 600, "{passed}");
 }
 
+/// Values that no replica has written count as none. A foreign counter costs the units that its key had spent.
+#[test]
+fn foreign_values_stop_no_limit() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let fleet = start(2, &upstream, &config(&patient(&etcd), "algorithm = \"fixed_window\"\nrate = \"60/week\""));
+    let first = fleet.ask(10, 2, &["/a"]);
+    first.assert_only(&[200]);
+    until("unspent units go back", || fleet.metric("weir_lease_units{limit=\"each\"}") == 0.0);
+    let names = etcd.keys("weir/each/");
+    let counter = names.iter().min_by_key(|name| name.len()).unwrap();
+    etcd.put(&format!("{counter}/note"), "hello");
+    etcd.put("weir/clock", "hello");
+    let passed = pass(&fleet, "/a", first.passed(), 60);
+    assert_eq!(passed + fleet.ask(30, 2, &["/a"]).passed(), 60);
+    until("the time is written again", || etcd.get("weir/clock").parse::<u64>().is_ok());
+    // The units of loans that end later are spent from the next counter.
+    until("all loans end", || {
+        let values = etcd.call(&["get", "--prefix", "--print-value-only", &format!("{counter}/")]);
+        values.lines().filter(|value| value.contains("loans")).all(|value| value.contains("\"loans\":[]"))
+    });
+    etcd.put(counter, "hello");
+    let passed = pass(&fleet, "/b", 0, 60);
+    assert_eq!(passed + fleet.ask(30, 2, &["/b"]).passed(), 60);
+    let mut passed = 0;
+    until("the counter is replaced", || {
+        passed += fleet.ask(2, 2, &["/a"]).passed();
+        etcd.get(counter).starts_with('{')
+    });
+    let passed = pass(&fleet, "/a", passed, 60);
+    assert_eq!(passed + fleet.ask(30, 2, &["/a"]).passed(), 60);
+    assert_eq!(fleet.fallbacks(), 0.0);
+}
+
 /// A replica logs in, over TLS, and asks the next member if one is gone.
 #[test]
 fn an_etcd_may_have_a_login_and_tls() {

@@ -329,6 +329,20 @@ fn bytes_that_nobody_asked_for_answer_nobody() {
     }
 }
 
+/// A process without one of its workers would serve a part of its connections.
+#[test]
+fn a_worker_that_cannot_start_ends_the_process() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    std::fs::write(&file, Weir::config(&upstream, "", NEVER)).unwrap();
+    // Without inherited descriptors, the second worker has one too few.
+    let run = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n 18; exec timeout 60 \"$0\" run --config \"$1\"";
+    let ended = Command::new("sh").args(["-c", run, env!("CARGO_BIN_EXE_weir")]).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && said.contains("cannot run the workers"), "{said}");
+}
+
 /// The first line that Weir logs with `descriptors`, and `server` in its `[server]`.
 fn first_line(descriptors: usize, server: &str) -> String {
     let upstream = Upstream::start();

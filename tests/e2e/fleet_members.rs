@@ -82,6 +82,25 @@ fn shares_follow_the_members() {
     assert_eq!(passed(&weirs, "/d"), [30, 30, 30]);
 }
 
+/// A reset of a key gives back the share of each replica, and no other key is changed.
+#[test]
+fn a_reset_reaches_all_shares() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let weirs: Vec<Weir> = (0..3).map(|_| replica(&upstream, &etcd, SPLIT)).collect();
+    wait_until_met(&weirs);
+    assert_eq!([passed(&weirs, "/a"), passed(&weirs, "/b")], [[30; 3]; 2]);
+    let head = "DELETE /v1/keys?limit=per-path&key=/a HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    assert_eq!(Client::connect(weirs[1].admin()).send(head).answer().status, 200);
+    let mut again = [0; 3];
+    weirs[0].wait_until("all have heard of the reset", || {
+        for (again, passed) in again.iter_mut().zip(passed(&weirs, "/a")) {
+            *again += passed;
+        }
+        again.iter().all(|passed| *passed > 0)
+    });
+    assert_eq!((again, passed(&weirs, "/b")), ([30; 3], vec![0; 3]));
+}
+
 /// No replica finds the others, and each keeps to its part of the limit.
 #[test]
 fn replicas_that_start_without_etcd_keep_the_limit() {

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Answer, Client, Fleet, Redis, Upstream, Weir, over_h2};
+use crate::ops::replace;
+use crate::support::{Answer, Client, Fleet, Redis, Upstream, Weir, library, over_h2};
 
 /// A time of the wall clock, in seconds from now, as RFC 3339.
 fn at(offset_s: i64) -> String {
@@ -74,6 +75,51 @@ fn an_old_version_is_retired() {
     assert_eq!(client.get("/v2/a").status, 200);
     let over_http2 = over_h2(weir.address(), async |mut client, _| client.get("/v1/a").await.unwrap());
     assert_eq!((over_http2.status, over_http2.header("link")), (410, Some(&**link)));
+}
+
+/// The clock is set to a time after the ramp, and back.
+#[test]
+fn a_clock_that_is_set_is_followed() {
+    let (folder, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let ramp = format!("{{ from = '{}', to = '{}', to_rate = '0/s' }}", at(3600), at(7200));
+    let limit = format!("[[limit]]\nname = 'old'\nkey = []\nrate = '1000/s'\nramp = {ramp}");
+    std::fs::write(folder.path().join("weir.toml"), Weir::config(&upstream, "", &limit)).unwrap();
+    let (clock, library) = (folder.path().join("clock"), library("faketime/libfaketimeMT.so.1"));
+    std::fs::write(&clock, "+0").unwrap();
+    let variables = [
+        ("LD_PRELOAD", library.to_str().unwrap()),
+        ("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap()),
+        ("FAKETIME_NO_CACHE", "1"),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+    ];
+    let weir = Weir::start_in_env(folder, &variables);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(client.get("/").status, 200);
+    for (ahead, status) in [("+10800", 410), ("+0", 200)] {
+        replace(&clock, ahead);
+        until(&mut client, "/", status);
+        weir.wait_for_line("the clock of the system was set");
+        if ahead == "+10800" {
+            weir.signal("HUP");
+            weir.wait_for_line("\"reloaded\"");
+            let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+            assert!(weir.metric("weir_config_last_reload_timestamp_seconds") > now_s + 10_000.0);
+        }
+    }
+}
+
+/// A process that is stopped, or busy with a reload, at the time of a step makes it afterwards.
+#[test]
+fn a_step_is_not_missed() {
+    let (from, to) = (at(-60), at(2));
+    let ramp = format!("{{ from = '{from}', to = '{to}', step = '1min', to_rate = '0/s' }}");
+    let limit = format!("[[limit]]\nname = 'old'\nkey = []\nrate = '1000/s'\nramp = {ramp}");
+    let weir = Weir::start(&Upstream::start(), &limit);
+    weir.signal("STOP");
+    let last_look = humantime::parse_rfc3339(&to).unwrap() + Duration::from_secs(6);
+    std::thread::sleep(last_look.duration_since(SystemTime::now()).unwrap());
+    weir.signal("CONT");
+    until(&mut Client::connect(weir.address()), "/", 410);
 }
 
 /// Replicas that share limits over Redis reach zero together, also with units that they have borrowed. A restart does not

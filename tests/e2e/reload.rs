@@ -247,6 +247,21 @@ fn a_changed_rate_is_that_of_living_keys_at_once() {
     assert_eq!((refused.status, refused.header("x-ratelimit-limit")), (429, Some("1")));
 }
 
+/// A key that nobody asks about gets its units back no later than one that is asked about after the reload.
+#[test]
+fn a_changed_rate_is_that_of_keys_at_rest() {
+    let upstream = Upstream::start();
+    let limit = |rate: &str| format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"{rate}\"\nburst = 1\n");
+    let weir = Weir::start(&upstream, &limit("1/day"));
+    let mut client = Client::connect(weir.address());
+    assert_eq!(["/used", "/unused"].map(|path| client.get(path).status), [200; 2]);
+
+    replace(&weir.config_file(), &config(&upstream, &limit("1/s")));
+    weir.wait_for_lines("\"reloaded\"", 1);
+    weir.wait_until("a unit", || client.get("/used").status == 200);
+    assert_eq!(client.get("/unused").status, 200);
+}
+
 #[test]
 fn a_raised_rate_wakes_who_waits() {
     let upstream = Upstream::start();

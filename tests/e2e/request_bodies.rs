@@ -1,6 +1,7 @@
 //! Limits whose charge the body of a request names before it is decided.
 
 use std::net::TcpStream;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -95,6 +96,31 @@ fn a_body_names_its_charge_and_arrives_unchanged() {
         assert_eq!(post_h2(&weir, "/", &[("content-type", "text/plain")], body).status, 200);
         assert_eq!(last(&upstream).body, body);
         assert_eq!(spent(&weir), 3 * units);
+    }
+}
+
+#[test]
+fn a_type_may_make_another_number_of_a_body() {
+    const FORM: &str = "application/x-www-form-urlencoded";
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &limit(POINTER, ""));
+    for (content_type, body, units) in [
+        ("application/json; charset=utf-8", r#"{"max_tokens":5}"#, 5),
+        ("application/json; charset=utf-7", r#"{"max_tokens":5,"+AG0-ax_tokens":100000}"#, 4096),
+        (FORM, r#"{"max_tokens":5}"#, 5),
+        (FORM, r#"{"max_tokens":5,"a":"b&c=6&max=7"}"#, 5),
+        (FORM, r#"{"max_tokens":5,"a":"&max_tokens=100000&"}"#, 4096),
+        (FORM, r#"{"max_tokens":5,"a":"&max[tokens=100000&"}"#, 4096),
+        (FORM, r#"{"max_tokens":5,"a":"&[max_tokens]=100000&"}"#, 4096),
+        ("application/json", r#"{"max_tokens":5,"a":"&max_tokens=100000&"}"#, 5),
+    ] {
+        refill(&weir, "tokens");
+        let fields = format!("Content-Type: {content_type}\r\n");
+        assert_eq!(post(&weir, "/", &fields, body.as_bytes()).status, 200);
+        assert_eq!(spent(&weir), units, "{content_type} {body}");
+        assert_eq!(post_h2(&weir, "/", &[("content-type", content_type)], body.as_bytes()).status, 200);
+        assert_eq!(spent(&weir), 2 * units, "{content_type} {body}");
+        assert_eq!(last(&upstream).body, body.as_bytes());
     }
 }
 
@@ -248,6 +274,34 @@ fn a_client_is_asked_for_its_body_once() {
     let fields = [("expect", "100-continue"), ("x-user", "a")];
     assert_eq!(post_h2(&weir, "/", &fields, br#"{"max_tokens":5}"#).status, 200);
     assert_eq!(upstream.received_count(), 3);
+}
+
+/// Weir has asked the client for the body, so it does not wait until the service asks, too. The wait is a second.
+#[test]
+fn a_body_that_was_read_does_not_wait_for_the_service() {
+    let upstream = Upstream::serving(|mut peer| {
+        while peer.head().is_some() {
+            let began = Instant::now();
+            peer.read(16);
+            let waited = began.elapsed().as_millis();
+            peer.send(format!("HTTP/1.1 200 OK\r\nx-waited: {waited}\r\ncontent-length: 0\r\n\r\n"));
+        }
+    });
+    let weir = Weir::start(&upstream, &limit(POINTER, ""));
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n";
+    let waits = (0..3).map(|_| {
+        let mut client = connect(&weir);
+        assert_eq!(client.send(head).head().unwrap().status, 100);
+        let answer = client.send(r#"{"max_tokens":5}"#).answer();
+        answer.header("x-waited").unwrap().parse::<u32>().unwrap()
+    });
+    assert!(waits.min() < Some(900));
+    let waits = (0..3).map(|_| {
+        let fields = [("expect", "100-continue"), ("content-length", "16")];
+        let answer = post_h2(&weir, "/", &fields, br#"{"max_tokens":5}"#);
+        answer.header("x-waited").unwrap().parse::<u32>().unwrap()
+    });
+    assert!(waits.min() < Some(900));
 }
 
 #[test]

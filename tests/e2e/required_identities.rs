@@ -183,7 +183,8 @@ fn services_get_verified_identities_and_nothing_of_clients() {
     let weir = start(&Weir::config(&service, FORWARD_AS, &format!("{}{NEVER}", identities("reject"))));
     let gold = bearer(&json!({ "sellerId": 7, "plan": "gold" }));
     let broken = bearer(&json!({ "sellerId": "7\r\nx-admin: 1", "plan": " gold" }));
-    let forged = "X-Seller-ID: 1\r\nx_seller_id: 1\r\nX-Plan: gold\r\nX_PLAN: gold\r\nx-device-id: 1\r\n";
+    let forged =
+        "X-Seller-ID: 1\r\nx_seller_id: 1\r\nX.Seller!Id: 1\r\nX-Plan: gold\r\nX_PLAN: gold\r\nx-device-id: 1\r\n";
     let expected = [("x-seller-id", "7"), ("x-plan", "gold"), ("x-device-id", "d")];
     for (fields, found) in [
         (String::new(), &[][..]),
@@ -197,7 +198,7 @@ fn services_get_verified_identities_and_nothing_of_clients() {
         let received = service.received().pop().unwrap();
         let lines = received.head.lines().skip(1).filter_map(|line| line.split_once(": "));
         let is_ours = |name: &str| {
-            let name = name.to_ascii_lowercase().replace('_', "-");
+            let name = name.to_ascii_lowercase().replace(['_', '.', '!'], "-");
             ["x-seller-id", "x-plan", "x-device-id", "x-admin"].contains(&&*name)
         };
         assert_eq!(lines.filter(|(name, _)| is_ours(name)).collect::<Vec<_>>(), found, "{fields}");

@@ -277,6 +277,25 @@ fn a_collector_gets_the_spans_of_a_request() {
     weir.wait_for_metric("weir_traced_requests_exported_total", |exported| exported == 2.0);
 }
 
+/// Names of spans have no methods that clients invent, and no route that stands for all paths.
+#[test]
+fn a_span_of_an_unknown_method_has_its_own_attribute() {
+    let (upstream, collector) = (Upstream::start(), Collector::start());
+    let trace = format!("[trace]\nendpoint = \"http://{}\"\nservice_name = \"edge\"\n", collector.address);
+    let text = Weir::config(&upstream, "", &trace);
+    let routed = text.replace("[upstream]\nurl", "[[route]]\nupstream = \"a\"\n[upstreams.a]\nendpoints");
+    assert_ne!(text, routed);
+    let weir = Weir::start_as(&routed);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(client.send("FOO /a HTTP/1.1\r\nHost: a\r\n\r\n").answer().status, 200);
+    let spans = collector.spans(2);
+    let [server, client] = &spans[..] else { panic!("{spans:#?}") };
+    assert_eq!((&*server.name, &*client.name), ("HTTP", "HTTP"));
+    let of_server = attributes(&server.attributes);
+    assert_eq!((&*of_server["http.request.method"], &*of_server["http.request.method_original"]), ("_OTHER", "FOO"));
+    assert!(!of_server.contains_key("http.route"), "{spans:#?}");
+}
+
 /// Behind a stored answer, the span of the service ends with its own answer, however long the client reads.
 #[test]
 fn a_stored_answer_hides_no_answer_of_the_service() {

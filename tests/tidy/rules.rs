@@ -7,7 +7,7 @@ use super::source::{CratePath, Source};
 
 /// The storeys with their rooms. The other folders of `src` are rooms by themselves.
 const STOREYS: &[(&str, &[&str])] = &[
-    ("base", &["cpu", "digits", "fields", "opaque", "split_mix", "sync", "telemetry", "time", "visible"]),
+    ("base", &["attempts", "cpu", "digits", "fields", "opaque", "split_mix", "sync", "telemetry", "time", "visible"]),
     ("engine", &["gate", "limit", "policy", "store", "units"]),
     ("transport", &["http1", "http2", "net", "proxy", "respond", "stale", "upstream"]),
     ("fleet", &["etcd", "grpc", "stores"]),
@@ -18,7 +18,7 @@ const STOREYS: &[(&str, &[&str])] = &[
 const FLOORS: &[(usize, &[&str])] = &[
     (0, &["digits", "opaque", "split_mix", "sync", "visible"]),
     (1, &["time"]),
-    (2, &["cpu", "fields", "telemetry"]),
+    (2, &["attempts", "cpu", "fields", "telemetry"]),
     (3, &["limit", "units"]),
     (4, &["policy", "store"]),
     (5, &["gate"]),

@@ -8,7 +8,6 @@ use super::fields::FormFields;
 use super::pages::{PageRequest, Pages};
 use super::paging::{Paging, paged};
 use super::shell::{self, Shell, Shown, Visitor, page};
-use super::words;
 use crate::admin::answer::Refused;
 use crate::admin::api_keys::{ApiKeyBody, ApiKeyOwnerBody, ApiKeyOwnersBody, ChangedApiKeysBody};
 
@@ -21,20 +20,12 @@ struct ApiKeysPage {
     entered: FormFields,
     /// The names of the identities with API keys.
     identities: Vec<String>,
-    keys: Vec<ApiKeyRow>,
+    /// Each with its owner.
+    keys: Vec<(ApiKeyOwnerBody, ApiKeyBody)>,
     paging: Paging,
     more: usize,
     /// The change that was made.
     changed: Option<ChangedApiKeysBody>,
-}
-
-/// A key in words.
-struct ApiKeyRow {
-    identity: String,
-    name: String,
-    plan: String,
-    state: &'static str,
-    key: ApiKeyBody,
 }
 
 /// The page.
@@ -84,25 +75,11 @@ async fn view(
     let shell = Shell::new(visitor, ENTRY, &entered).with_error(error);
     let live = pages.admin.live.load();
     let identities = live.policy.api_keys().map(|(identity, _)| identity.to_owned()).collect();
-    let rows = owners.into_iter().flat_map(ApiKeyRow::of).collect();
-    let (keys, paging) = paged(rows, "/apikeys", &entered, |row: &ApiKeyRow| [&*row.name, &*row.plan, &*row.key.id]);
+    let of_owner =
+        |mut owner: ApiKeyOwnerBody| std::mem::take(&mut owner.keys).into_iter().map(move |key| (owner.clone(), key));
+    let rows = owners.into_iter().flat_map(of_owner).collect();
+    let (keys, paging) = paged(rows, "/apikeys", &entered, |(owner, key): &(ApiKeyOwnerBody, ApiKeyBody)| {
+        [&*owner.name, owner.plan.as_deref().unwrap_or_default(), &*key.id]
+    });
     Ok(page(status.unwrap_or(StatusCode::OK), &ApiKeysPage { shell, entered, identities, keys, paging, more, changed }))
-}
-
-impl ApiKeyRow {
-    fn of(owner: ApiKeyOwnerBody) -> impl Iterator<Item = Self> {
-        let ApiKeyOwnerBody { identity, name, plan, disabled, keys } = owner;
-        let plan = plan.unwrap_or_default();
-        keys.into_iter().map(move |mut key| {
-            let state = match (disabled, key.expired) {
-                (true, _) => "disabled",
-                (false, true) => "expired",
-                (false, false) => "valid",
-            };
-            key.created = words::instant(&key.created);
-            key.expires = key.expires.as_deref().map(words::instant);
-            key.last_used = key.last_used.as_deref().map(words::instant);
-            Self { identity: identity.clone(), name: name.clone(), plan: plan.clone(), state, key }
-        })
-    }
 }

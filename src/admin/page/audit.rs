@@ -17,7 +17,7 @@ struct AuditPage {
     /// Why there is no list.
     missing: Option<String>,
     /// The newest change first.
-    changes: Vec<ChangeRow>,
+    changes: Vec<ChangeLine>,
 }
 
 /// A line of the file.
@@ -36,14 +36,6 @@ struct ChangeLine {
     outcome: Option<String>,
 }
 
-struct ChangeRow {
-    line: ChangeLine,
-    at: String,
-    target: String,
-    before: String,
-    after: String,
-}
-
 /// The page.
 pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     let shell = Shell::new(&visitor, "Audit log", &query);
@@ -52,8 +44,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
         Ok(lines) => (lines, None),
         Err(Refused(_, detail)) => (Vec::new(), Some(detail)),
     };
-    let lines = lines.into_iter().filter_map(|line| serde_json::from_value(line).ok());
-    let changes = lines.map(ChangeRow::of).collect();
+    let changes = lines.into_iter().filter_map(|line| serde_json::from_value(line).ok()).collect();
     page(StatusCode::OK, &AuditPage { shell, missing, changes })
 }
 
@@ -63,17 +54,5 @@ fn state(json: &Value) -> String {
         Some(Value::String(until)) => format!("banned until {}", words::instant(until)),
         Some(Value::Null) => "banned for good".to_owned(),
         _ => words::value(json),
-    }
-}
-
-impl ChangeRow {
-    fn of(line: ChangeLine) -> Self {
-        Self {
-            at: words::instant(&line.at),
-            target: words::value(&line.target),
-            before: state(&line.before),
-            after: state(&line.after),
-            line,
-        }
     }
 }

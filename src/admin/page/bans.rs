@@ -22,24 +22,10 @@ struct BansPage {
     entered: FormFields,
     /// The names of all limits.
     limits: Vec<String>,
-    bans: Vec<BanRow>,
+    /// Each with its target in words.
+    bans: Vec<(String, BanBody)>,
     paging: Paging,
     more: usize,
-}
-
-/// A ban in words, with the fields that name it.
-struct BanRow {
-    target: String,
-    /// The page of the key; empty for addresses.
-    link: String,
-    limit: String,
-    id: String,
-    address: String,
-    since: String,
-    until: String,
-    by: String,
-    reason: String,
-    left_out: Option<String>,
 }
 
 /// The page.
@@ -136,27 +122,15 @@ async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Op
     let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Bans", &entered).with_error(error);
     let limits = pages.admin.live.load().policy.nameable_limits().map(str::to_owned).collect();
-    let rows = bans.into_iter().map(BanRow::of).collect();
-    let (bans, paging) = paged(rows, "/bans", &entered, |ban| [&*ban.target, &*ban.limit, &*ban.reason]);
+    let rows = bans.into_iter().map(|ban| (target(&ban), ban)).collect();
+    let (bans, paging) = paged(rows, "/bans", &entered, |(target, ban): &(String, BanBody)| {
+        [target, ban.limit.as_deref().unwrap_or_default(), ban.reason.as_deref().unwrap_or_default()]
+    });
     Ok(page(status.unwrap_or(StatusCode::OK), &BansPage { shell, entered, limits, bans, paging, more }))
 }
 
-impl BanRow {
-    fn of(ban: BanBody) -> Self {
-        let BanBody { limit, key, id, address, since, until, by, token, reason, left_out } = ban;
-        let (limit, id, address) = (limit.unwrap_or_default(), id.unwrap_or_default(), address.unwrap_or_default());
-        let of_key = || key.as_ref().map_or_else(|| format!("id {id}"), words::value);
-        Self {
-            target: if address.is_empty() { of_key() } else { address.clone() },
-            link: if id.is_empty() { String::new() } else { link("/key", &[("limit", &limit), ("id", &id)]) },
-            since: since.as_deref().map(words::instant).unwrap_or_default(),
-            until: until.as_deref().map_or_else(|| "for good".to_owned(), words::instant),
-            by: token.unwrap_or(by),
-            reason: reason.unwrap_or_default(),
-            limit,
-            id,
-            address,
-            left_out,
-        }
-    }
+/// The addresses or the key of a ban in words.
+fn target(BanBody { key, id, address, .. }: &BanBody) -> String {
+    let of_key = || key.as_ref().map_or_else(|| format!("id {}", id.as_deref().unwrap_or_default()), words::value);
+    address.clone().unwrap_or_else(of_key)
 }

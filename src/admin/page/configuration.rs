@@ -7,7 +7,6 @@ use serde_json::json;
 use super::fields::FormFields;
 use super::pages::{PageRequest, Pages};
 use super::shell::{self, Shell, Shown, Visitor, page, see_other};
-use super::words;
 use crate::admin::answer::Refused;
 use crate::admin::reloads::{CheckBody, ConfigBody, ReloadBody, SettingBody};
 
@@ -23,29 +22,10 @@ struct ConfigurationPage {
     name: String,
     checked: Option<CheckBody>,
     /// The newest first.
-    reloads: Vec<ReloadRow>,
-    settings: Vec<SettingRow>,
+    reloads: Vec<ReloadBody>,
+    settings: Vec<SettingBody>,
     /// Whether there are more options.
     more: bool,
-}
-
-/// A reload in words.
-pub(super) struct ReloadRow {
-    pub(super) at: String,
-    pub(super) is_good: bool,
-    /// The reason, or the problems as `weir check` prints them; empty if there are none.
-    pub(super) text: String,
-    cause: String,
-    outcome: String,
-    revision: String,
-    problems: usize,
-    restart: String,
-}
-
-struct SettingRow {
-    path: String,
-    value: String,
-    source: String,
 }
 
 /// The page.
@@ -86,42 +66,12 @@ async fn view(
     let defaults = if entered.get("defaults").is_empty() { "false" } else { "true" };
     let asked = [("path", entered.get("path")), ("defaults", defaults)];
     let read = pages.api.get(&visitor.operator, "/v1/config", &asked).await;
-    let ConfigBody { name, settings, more, .. } = read.map_err(shell::refused)?;
+    let ConfigBody { name, mut settings, more, .. } = read.map_err(shell::refused)?;
     let more = more || settings.len() > SETTINGS_SHOWN;
-    let settings = settings.into_iter().take(SETTINGS_SHOWN).map(|one| SettingRow::of(one, &name)).collect();
-    let reloads = pages.api.get::<Vec<ReloadBody>>(&visitor.operator, "/v1/reloads", &[]).await.unwrap_or_default();
-    let reloads = reloads.into_iter().map(ReloadRow::of).collect();
+    settings.truncate(SETTINGS_SHOWN);
+    let reloads = pages.api.get(&visitor.operator, "/v1/reloads", &[]).await.unwrap_or_default();
     let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Configuration", &entered).with_error(error);
     let template = ConfigurationPage { shell, entered, name, checked, reloads, settings, more };
     Ok(page(status.unwrap_or(StatusCode::OK), &template))
-}
-
-impl ReloadRow {
-    pub(super) fn of(reload: ReloadBody) -> Self {
-        let ReloadBody { at, cause, outcome, reason, revision, restart, problems, more, text, .. } = reload;
-        let or_dash = |text: String| if text.is_empty() { "–".to_owned() } else { text };
-        Self {
-            at: words::instant(&at),
-            is_good: outcome == "applied",
-            text: reason.unwrap_or(text),
-            cause,
-            outcome,
-            revision: or_dash(revision.unwrap_or_default()),
-            problems: problems.len() + more,
-            restart: or_dash(restart.join(", ")),
-        }
-    }
-}
-
-impl SettingRow {
-    fn of(setting: SettingBody, name: &str) -> Self {
-        let SettingBody { path, value, source, line, variable } = setting;
-        let source = match (line, variable) {
-            (Some(line), Some(variable)) => format!("variable {variable}, {name}:{line}"),
-            (Some(line), None) => format!("{name}:{line}"),
-            (None, _) => source,
-        };
-        Self { path, value: value.to_string(), source }
-    }
 }

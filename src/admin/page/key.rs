@@ -14,12 +14,10 @@ use super::overrides::done;
 use super::pages::{PageRequest, Pages};
 use super::shell::{Shell, Shown, Visitor, page, see_other};
 use super::verdict::KeyVerdict;
-use super::words;
 use crate::admin::answer::{Answer, Refused};
 use crate::admin::followed;
 use crate::admin::key;
 use crate::admin::keys::KeyBody;
-use crate::admin::rates::units_in_words;
 use crate::base::telemetry::TapFilter;
 use crate::engine::gate::{KeyName, TOP_KEYS};
 use crate::engine::limit::Key;
@@ -48,14 +46,6 @@ struct KeyView {
     body: KeyBody,
     name: String,
     verdict: KeyVerdict,
-    remaining: String,
-    debt: String,
-    retry: String,
-    reset: String,
-    /// The end of the ban.
-    banned_until: Option<String>,
-    has_override: bool,
-    mirror: Option<String>,
     /// The names of the limit's plans.
     plans: Vec<String>,
 }
@@ -210,16 +200,6 @@ impl KeyView {
         Some(Self {
             verdict: KeyVerdict::of(&body, &limit.on_limit, pages.now()),
             name: parts.or_else(refused).unwrap_or_else(|| format!("with the id {}", body.id)),
-            remaining: body.remaining_in_words(),
-            debt: units_in_words(body.debt, body.unit.as_deref()),
-            retry: match body.retry_after_ms {
-                None if !body.limited => "now".to_owned(),
-                ms => words::wait(ms, "unknown, or never"),
-            },
-            reset: words::wait(body.reset_after_ms, "unknown"),
-            banned_until: body.banned_until.as_deref().map(words::instant),
-            has_override: body.from.ends_with("at run time"),
-            mirror: body.mirror_age_ms.map(|ms| words::wait(Some(ms), "")),
             body,
             plans: limit.allowed.plans.iter().map(|(name, _)| name.to_string()).collect(),
         })

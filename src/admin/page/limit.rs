@@ -13,7 +13,7 @@ use super::paging::{self, Paging};
 use super::refused_keys::{RefusedKey, refused_most};
 use super::shell::{self, Shell, Shown, page, see_other};
 use super::words;
-use crate::admin::keys::LimitedPage;
+use crate::admin::keys::{LimitedBody, LimitedPage};
 use crate::admin::rates::adapted_in_words;
 use crate::admin::series::LimitHistoryBody;
 use crate::engine::gate::TOP_KEYS;
@@ -40,17 +40,10 @@ struct LimitView {
     ramp: Option<Chart>,
     /// The part of the rate that is in force, if it follows a signal.
     adapted: Option<String>,
-    limited: Vec<LimitedRow>,
+    limited: Vec<LimitedBody>,
     paging: Paging,
     orders: &'static [(&'static str, &'static str)],
     top: Vec<RefusedKey>,
-}
-
-struct LimitedRow {
-    name: String,
-    link: String,
-    retry: String,
-    waiting: usize,
 }
 
 /// The page.
@@ -66,13 +59,8 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
         [("limit", name), ("limited", "true"), ("named_first", "true"), ("search", search), ("sort", sort), ("n", &n)];
     let listed = pages.api.get::<LimitedPage>(&visitor.operator, "/v1/keys", &asked).await;
     let LimitedPage { count, keys, .. } = listed.map_err(shell::refused)?;
-    let row = |key: crate::admin::keys::LimitedBody| LimitedRow {
-        link: link("/key", &[("limit", name), ("id", &key.id)]),
-        name: key.key.unwrap_or_else(|| format!("id {}", key.id)),
-        retry: words::wait(key.retry_after_ms, "unknown"),
-        waiting: key.waiting,
-    };
-    let limited = keys.into_iter().skip((paging::number(&query) - 1) * paging::ROWS).map(row).collect();
+    let paging = Paging::of("/limit", &query, count);
+    let limited = keys.into_iter().skip(paging.before()).collect();
     let (shell, range) =
         (Shell::new(&visitor, "Limits", &query).with_title(format!("Limit {name}")), Range::of(&query));
     let template = LimitView {
@@ -84,7 +72,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
         ranges_path: link("/limit", &[("name", name)]) + "&",
         limit,
         limited,
-        paging: Paging::of("/limit", &query, count),
+        paging,
         orders: ORDERS,
         top,
         entered: query,

@@ -25,10 +25,8 @@ mod configuration;
 mod explain;
 
 mod api;
-mod attempts;
 mod chart;
 mod confirm;
-mod endpoints;
 mod fields;
 mod pages;
 mod paging;

@@ -4,8 +4,6 @@ use askama::Template;
 use http::StatusCode;
 
 use super::chart::{self, Chart, Range};
-use super::configuration::ReloadRow;
-use super::endpoints::{self, EndpointSummary};
 use super::fields::link;
 use super::pages::PageRequest;
 use super::refused_keys::{RefusedKey, refused_most};
@@ -16,7 +14,7 @@ use crate::admin::fleet::FleetBody;
 use crate::admin::reloads::{ConfigBody, ReloadBody};
 use crate::admin::series::{EVERY_S, HistoryBody, LimitHistoryBody, SAMPLES_OF_MINUTE};
 use crate::admin::times::rfc3339;
-use crate::admin::upstreams::{UpstreamBody, UpstreamsBody};
+use crate::admin::upstreams::{EndpointBody, UpstreamBody, UpstreamsBody};
 use crate::base::telemetry::Sample;
 use crate::base::time::Timestamp;
 use crate::engine::policy::{Limit, Policy};
@@ -53,7 +51,7 @@ const REFUSED_SHOWN: usize = 10;
 
 #[derive(Template)]
 #[template(path = "overview.html", config = "src/admin/page/askama.toml")]
-struct OverviewPage {
+struct OverviewPage<'u> {
     shell: Shell,
     range: Range,
     /// The address of this page, before further parameters.
@@ -74,11 +72,11 @@ struct OverviewPage {
     limits_left_out: usize,
     reload_is_good: bool,
     /// The last reload, if it failed.
-    failure: Option<ReloadRow>,
+    failure: Option<ReloadBody>,
     /// Empty before the first reload.
     reloaded_at: String,
-    /// Those that are not up are first.
-    endpoints: Vec<EndpointSummary>,
+    /// Each with its upstream. Those that are not up are first.
+    endpoints: Vec<(&'u UpstreamBody, &'u EndpointBody)>,
     endpoints_left_out: usize,
     /// Store, node, and whether the node decides.
     stores: Vec<(String, String, bool)>,
@@ -132,7 +130,11 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
     let first_request = if is_first { first_requests(&pages.admin.services, is_tls) } else { Vec::new() };
     let upstreams = pages.api.get::<UpstreamsBody>(&visitor.operator, "/v1/upstreams", &[]).await;
     let upstreams = upstreams.map(|listed| listed.upstreams).unwrap_or_default();
-    let mut endpoints = endpoints::rows(&upstreams);
+    let mut endpoints = Vec::new();
+    for upstream in &upstreams {
+        endpoints.extend(upstream.endpoints.iter().map(|endpoint| (upstream, endpoint)));
+    }
+    endpoints.sort_by_key(|(_, endpoint)| endpoint.serves());
     let endpoints_left_out = endpoints.len().saturating_sub(ENDPOINTS_SHOWN);
     endpoints.truncate(ENDPOINTS_SHOWN);
     let live = pages.admin.live.load();
@@ -155,7 +157,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
         refused_networks: refused_most(vec![pages.admin.gate.top_networks(COUNTED)], REFUSED_SHOWN),
         limits,
         limits_left_out,
-        failure: reloads.into_iter().next().map(ReloadRow::of).filter(|last| !last.is_good),
+        failure: reloads.into_iter().next().filter(|last| last.outcome != "applied"),
         reload_is_good: samples.get(RELOAD_GOOD, &[]).is_none_or(|good| good > 0.0),
         reloaded_at: samples.get(RELOADED_AT, &[]).filter(|at| *at > 0.0).map(instant).unwrap_or_default(),
         endpoints,
@@ -176,7 +178,7 @@ fn troubles(
 ) -> Vec<String> {
     let down = stores.iter().filter(|(_, _, is_up)| !is_up);
     let down = down.map(|(store, node, _)| format!("The store {store} is down at {node}: on_failure decides."));
-    let gone = upstreams.iter().filter(|one| one.endpoints.iter().all(|endpoint| !endpoints::serves(endpoint)));
+    let gone = upstreams.iter().filter(|one| one.endpoints.iter().all(|endpoint| !endpoint.serves()));
     let gone = gone.map(|one| format!("No endpoint of the upstream {} is up.", one.upstream));
     let tables = samples.0.iter().filter(|sample| sample.metric == KEYS);
     let full = tables.filter_map(|sample| {
@@ -256,6 +258,11 @@ fn charts(history: &HistoryBody) -> Vec<Chart> {
 fn store(sample: &Sample) -> (String, String, bool) {
     let label = |index| sample.labels.get(index).cloned().unwrap_or_default();
     (label(1), label(0), sample.value > 0.0)
+}
+
+/// The mean rate of `count` in so many seconds.
+fn rate(count: u64, seconds: f64) -> String {
+    words::rate(if seconds > 0.0 { words::per_second(count, seconds) } else { 0.0 })
 }
 
 /// Unix seconds as text.

@@ -10,12 +10,12 @@ use http::Method;
 use http::request::Parts;
 
 use super::api::Api;
-use super::attempts::Attempts;
 use super::fields::FormFields;
 use super::session::{Secret, Sessions};
 use super::shell::Visitor;
 use crate::admin::followed::FollowedClients;
 use crate::admin::state::Admin;
+use crate::base::attempts::Attempts;
 use crate::base::time::Timestamp;
 
 /// The state behind the pages.

@@ -26,9 +26,9 @@ pub(super) struct Paging {
 }
 
 impl Paging {
-    /// The page that `query` asks for, of the list at `path` with `count` rows.
+    /// The page that `query` asks for, or the last one, of the list at `path` with `count` rows.
     pub(super) fn of(path: &str, query: &FormFields, count: usize) -> Self {
-        let page = number(query);
+        let page = number(query).min(count.div_ceil(ROWS).max(1));
         let before = (page - 1) * ROWS;
         let to = |page: usize| {
             let page = page.to_string();
@@ -47,6 +47,11 @@ impl Paging {
             has_hidden: page == PAGES_MAX && count > page * ROWS,
         }
     }
+
+    /// The rows before the page.
+    pub(super) fn before(&self) -> usize {
+        self.first.saturating_sub(1)
+    }
 }
 
 /// The number of the page that `query` asks for, from 1.
@@ -54,7 +59,7 @@ pub(super) fn number(query: &FormFields) -> usize {
     query.get("page").parse().map_or(1, |page: usize| page.clamp(1, PAGES_MAX))
 }
 
-/// The rows of the page that `query` asks for: those with a text that contains its search in any case.
+/// The rows of the page that `query` asks for, or of the last one: those with a text that contains its search in any case.
 pub(super) fn paged<T>(
     rows: Vec<T>,
     path: &str,
@@ -65,7 +70,7 @@ pub(super) fn paged<T>(
     let is_found = |row: &T| search.is_empty() || texts(row).iter().any(|text| text.to_lowercase().contains(&search));
     let found: Vec<T> = rows.into_iter().filter(is_found).collect();
     let paging = Paging::of(path, query, found.len());
-    (found.into_iter().skip((number(query) - 1) * ROWS).take(ROWS).collect(), paging)
+    (found.into_iter().skip(paging.before()).take(ROWS).collect(), paging)
 }
 
 #[cfg(test)]
@@ -86,6 +91,7 @@ mod tests {
             ("page=99", "Row 950", (951, 1000, 1234, Some("/bans?page=19"), None, true)),
             ("search=w+123", "Row 123", (1, 5, 5, None, None, false)),
             ("search=none", "", (0, 0, 0, None, None, false)),
+            ("page=2&search=w+1233", "Row 1233", (1, 1, 1, None, None, false)),
             ("page=two", "Row 0", (1, 50, 1234, None, Some("/bans?page=2"), false)),
         ] {
             let (page, paging) = paged(rows(), "/bans", &FormFields::parse(query.as_bytes()), |row| [row, "", ""]);

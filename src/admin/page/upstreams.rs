@@ -10,45 +10,14 @@ use super::pages::{PageRequest, Pages};
 use super::shell::{self, Shell, Shown, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::Refused;
-use crate::admin::upstreams::{EndpointBody, UpstreamBody, UpstreamsBody};
+use crate::admin::upstreams::{UpstreamBody, UpstreamsBody};
 
 #[derive(Template)]
 #[template(path = "upstreams.html", config = "src/admin/page/askama.toml")]
 struct UpstreamsPage {
     shell: Shell,
     entered: FormFields,
-    upstreams: Vec<UpstreamRows>,
-}
-
-/// An upstream with its endpoints.
-struct UpstreamRows {
-    name: String,
-    queued: String,
-    refused: String,
-    endpoints: Vec<EndpointRow>,
-}
-
-/// An endpoint in words.
-struct EndpointRow {
-    /// The address if its name was looked up, else its text in the configuration.
-    name: String,
-    /// The text in the configuration, if `name` is an address.
-    of: String,
-    state: String,
-    is_good: bool,
-    /// The reason of the state, its begin, and its end if it is known.
-    why: String,
-    since: String,
-    until: String,
-    requests: String,
-    errors: String,
-    /// Median and 90th percentile.
-    latency: [String; 2],
-    active: String,
-    connections: String,
-    weight: u16,
-    /// The endpoint of the order that drains it; empty if it is not drained.
-    drained: String,
+    upstreams: Vec<UpstreamBody>,
 }
 
 /// The page.
@@ -100,47 +69,14 @@ async fn change(
 
 async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Shown {
     let listed = pages.api.get::<UpstreamsBody>(&visitor.operator, "/v1/upstreams", &[]).await;
-    let upstreams = listed.map_err(shell::refused)?.upstreams.into_iter().map(UpstreamRows::of).collect();
+    let upstreams = listed.map_err(shell::refused)?.upstreams;
     let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Upstreams", &entered).with_error(error);
     Ok(page(status.unwrap_or(StatusCode::OK), &UpstreamsPage { shell, entered, upstreams }))
 }
 
-impl UpstreamRows {
-    fn of(UpstreamBody { upstream, queued, queue_refused, endpoints }: UpstreamBody) -> Self {
-        Self {
-            name: upstream,
-            queued: queued.to_string(),
-            refused: queue_refused.to_string(),
-            endpoints: endpoints.into_iter().map(EndpointRow::of).collect(),
-        }
-    }
-}
-
-impl EndpointRow {
-    fn of(body: EndpointBody) -> Self {
-        let minute = &body.last_minute;
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // a rate for the eye
-        let rate = |count: u64| words::rate((count as f64 / minute.seconds.max(0.1)) as f32);
-        #[expect(clippy::cast_possible_truncation)] // microseconds for the eye
-        let latency =
-            |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), |ms| words::microseconds((ms * 1000.0) as f32));
-        let drain = body.orders.iter().find(|order| order.weight.is_none());
-        Self {
-            of: body.address.as_ref().map(|_| body.endpoint.clone()).unwrap_or_default(),
-            is_good: matches!(&*body.state, "up" | "returning"),
-            why: body.why.unwrap_or_default(),
-            since: words::instant(&body.since),
-            until: body.until.as_deref().map(words::instant).unwrap_or_default(),
-            requests: rate(minute.requests),
-            errors: rate(minute.errors),
-            latency: [latency(minute.p50_ms), latency(minute.p90_ms)],
-            active: body.active.to_string(),
-            connections: body.connections.to_string(),
-            weight: body.weight,
-            drained: drain.map(|order| order.endpoint.clone()).unwrap_or_default(),
-            name: body.address.unwrap_or(body.endpoint),
-            state: body.state,
-        }
-    }
+/// A latency in words; a dash if it is unknown.
+#[expect(clippy::cast_possible_truncation)] // microseconds for the eye
+fn latency(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), |ms| words::microseconds((ms * 1000.0) as f32))
 }

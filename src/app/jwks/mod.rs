@@ -39,7 +39,7 @@ pub(super) struct Jwks {
 #[derive(Default)]
 struct FetchedSet {
     jwks: Option<Arc<[u8]>>,
-    /// When this process last fetched it.
+    /// When this process last fetched it, by the clock of the system.
     fetched: Option<Timestamp>,
     schedule: Schedule,
 }
@@ -119,6 +119,7 @@ impl Jwks {
     /// Fetches the key sets that are due at `now`.
     async fn fetch_due(&self, shared: &SharedState, now: Timestamp) {
         let trust = Trust::default(); // what the system trusts may have changed
+        let date = now.moved(shared.gate.clock().set_since_start());
         let live = Arc::clone(&shared.running_config.load());
         let wanted: Vec<(&str, Uri)> = {
             let mut known = self.lock();
@@ -130,7 +131,7 @@ impl Jwks {
         };
         for (name, url) in wanted {
             let fetched = fetch::fetch(&url, &trust).await;
-            let taken = fetched.and_then(|jwks| self.take(shared, (name, &url), jwks, now));
+            let taken = fetched.and_then(|jwks| self.take(shared, (name, &url), jwks, date));
             if let Some(known) = self.lock().get_mut(&url) {
                 known.schedule.tried(taken.is_ok(), now);
             }
@@ -148,14 +149,14 @@ impl Jwks {
         }
     }
 
-    /// Puts a key set that was fetched at `now` in force under the newest policy, for all identities of its URL. Returns
+    /// Puts a key set that was fetched at `date` in force under the newest policy, for all identities of its URL. Returns
     /// whether it differs from the known set. Errs if it is invalid for the identity `asking`; others take it nevertheless.
     fn take(
         &self,
         shared: &SharedState,
         (asking, url): (&str, &Uri),
         jwks: Vec<u8>,
-        now: Timestamp,
+        date: Timestamp,
     ) -> Result<bool, String> {
         let mut known = self.lock();
         let config = shared.running_config.load();
@@ -165,7 +166,7 @@ impl Jwks {
             match keys.replace(&jwks) {
                 Ok(skipped) => {
                     is_valid = true;
-                    shared.metrics.jwks.set_time(name, now);
+                    shared.metrics.jwks.set_time(name, date);
                     // One warning for each new version of the set.
                     if let Some(skipped) = skipped.filter(|_| is_new) {
                         tracing::warn!(identity = name, %skipped, "keys skipped");
@@ -181,7 +182,7 @@ impl Jwks {
         }
         if is_valid {
             let set = known.entry(url.clone()).or_default();
-            (set.jwks, set.fetched) = (Some(jwks.into()), Some(now));
+            (set.jwks, set.fetched) = (Some(jwks.into()), Some(date));
         }
         taken
     }

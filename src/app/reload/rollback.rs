@@ -11,6 +11,7 @@ use super::Reloader;
 use crate::admin::rfc3339;
 use crate::app::config_reader::{ReloadCause, ReloadOutcome, log_findings, log_reloaded};
 use crate::app::remote::ConfigFeed;
+use crate::base::time::system_now;
 use crate::config::Origin;
 
 impl Reloader {
@@ -27,7 +28,7 @@ impl Reloader {
                 self.note_tried(read);
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
                 let restart = self.install(*accepted);
-                self.shared.metrics.reloaded(self.now());
+                self.shared.metrics.reloaded(system_now());
                 self.earlier = Some(origin.clone());
                 let number = version.number;
                 let _ = spawn_blocking(move || text.versions.returned_to(number)).await;
@@ -37,8 +38,12 @@ impl Reloader {
                     since = version.at,
                     "an earlier configuration is in force, until the newest one changes or is reloaded"
                 );
-                let now = self.now();
-                self.feed.returned(&self.shared.metrics, now, (&origin, version.revision.as_deref()), &restart);
+                self.feed.returned(
+                    &self.shared.metrics,
+                    system_now(),
+                    (&origin, version.revision.as_deref()),
+                    &restart,
+                );
                 log_findings(&warnings);
                 ReloadOutcome::Applied { restart, warnings, difference }
             }
@@ -83,7 +88,7 @@ impl Reloader {
     /// Keeps the configuration in force, so that an operator can return to it.
     pub(super) async fn keep_version(&self) {
         let text = Arc::clone(&self.followers.operators.text);
-        let (at, revision) = (rfc3339(self.now()), self.feed.revision_in_force().map(str::to_owned));
+        let (at, revision) = (rfc3339(system_now()), self.feed.revision_in_force().map(str::to_owned));
         let limits = self.shared.running_config.load().live.policy.limits().len();
         let keep = move || {
             let written = text.written.load_full();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::config::{Diagnostics, Finding};
+use crate::admin::FindingBody;
+use crate::config::Diagnostics;
 
 /// One version of a remote configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +62,9 @@ pub(super) struct Report {
 /// The first problems of a configuration, each with its line and column.
 pub(super) fn problems(diagnostics: &Diagnostics) -> Vec<String> {
     let (findings, more) = diagnostics.findings();
-    let line = |Finding { title, at, .. }: Finding<'_>| match at {
+    let line = |FindingBody { title, line, column, .. }: FindingBody| match line.zip(column) {
         Some((line, column)) => format!("{line}:{column}: {title}"),
-        None => title.to_owned(),
+        None => title,
     };
     let more = (more > 0).then(|| format!("and {more} more"));
     findings.into_iter().map(line).chain(more).collect()

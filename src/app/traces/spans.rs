@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::messages::{CLIENT, ERROR, Event, KeyValue, SERVER, Span, Status};
 use crate::base::telemetry::{SpanContext, Text, TracedRequest};
 
-/// Methods that attributes may name; others are `_OTHER`, so that clients cannot invent values.
+/// Methods that `http.request.method` may name; others are [`OTHER`].
 const METHODS: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+const OTHER: &str = "_OTHER";
 
 /// Answers from these statuses on are errors of the server, and of its caller.
 const SERVER_ERROR: u16 = 500;
@@ -22,7 +23,8 @@ pub(super) fn spans(request: &TracedRequest) -> impl Iterator<Item = Span> {
 
 fn server(request: &TracedRequest) -> Span {
     let TracedRequest { context, record, .. } = request;
-    let (method, route) = (method(request), record.text(Text::Route));
+    let (method, original) = (method(request), record.text(Text::Method));
+    let route = Some(record.text(Text::Route)).filter(|route| *route != "*").unwrap_or_default();
     let mut attributes = vec![
         KeyValue::text("http.request.method", method),
         KeyValue::text("url.scheme", if record.tls.is_empty() { "http" } else { "https" }),
@@ -33,17 +35,17 @@ fn server(request: &TracedRequest) -> Span {
         KeyValue::text("weir.verdict", record.outcome.verdict()),
     ];
     for (key, text) in [
-        ("url.path", Text::Path),
-        ("server.address", Text::Host),
-        ("http.route", Text::Route),
-        ("user_agent.original", Text::UserAgent),
-        ("weir.limit", Text::Limit),
-        ("weir.plan", Text::Plan),
-        ("weir.upstream", Text::Upstream),
-        ("weir.request_id", Text::RequestId),
+        ("http.request.method_original", if method == OTHER { original } else { "" }),
+        ("url.path", record.text(Text::Path)),
+        ("server.address", record.text(Text::Host)),
+        ("http.route", route),
+        ("user_agent.original", record.text(Text::UserAgent)),
+        ("weir.limit", record.text(Text::Limit)),
+        ("weir.plan", record.text(Text::Plan)),
+        ("weir.upstream", record.text(Text::Upstream)),
+        ("weir.request_id", record.text(Text::RequestId)),
     ] {
-        attributes
-            .extend(Some(record.text(text)).filter(|text| !text.is_empty()).map(|text| KeyValue::text(key, text)));
+        attributes.extend((!text.is_empty()).then(|| KeyValue::text(key, text)));
     }
     let version = record.protocol.strip_prefix("HTTP/");
     attributes.extend(version.map(|version| KeyValue::text("network.protocol.version", version)));
@@ -63,7 +65,7 @@ fn server(request: &TracedRequest) -> Span {
     Span {
         span_id: id(context.server),
         parent_span_id: if context.parent == 0 { Vec::new() } else { id(context.parent) },
-        name: if matches!(route, "" | "*") { method.to_owned() } else { format!("{method} {route}") },
+        name: if route.is_empty() { name(method).to_owned() } else { format!("{} {route}", name(method)) },
         kind: SERVER,
         start_time_unix_nano: start_ns(request),
         end_time_unix_nano: record.at.as_ns(),
@@ -86,12 +88,12 @@ fn client(request: &TracedRequest) -> Option<Span> {
     attributes.extend(address(endpoint).1.map(|port| KeyValue::number("server.port", port.into())));
     let is_error = answer.is_none_or(|status| status >= CLIENT_ERROR);
     attributes.extend(answer.map(|status| KeyValue::number("http.response.status_code", status.into())));
-    let kind = || answer.map_or_else(|| "_OTHER".to_owned(), |status| status.to_string());
+    let kind = || answer.map_or_else(|| OTHER.to_owned(), |status| status.to_string());
     attributes.extend(is_error.then(|| KeyValue::text("error.type", kind())));
     Some(Span {
         span_id: id(context.client),
         parent_span_id: id(context.server),
-        name: method.to_owned(),
+        name: name(method).to_owned(),
         kind: CLIENT,
         start_time_unix_nano: start,
         end_time_unix_nano: start + record.upstream_time.map_or(0, ns),
@@ -111,7 +113,12 @@ fn id(span: u64) -> Vec<u8> {
 
 fn method(request: &TracedRequest) -> &'static str {
     let method = request.record.text(Text::Method);
-    METHODS.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
+    METHODS.into_iter().find(|known| *known == method).unwrap_or(OTHER)
+}
+
+/// The name of a span with this method, by the conventions.
+fn name(method: &'static str) -> &'static str {
+    if method == OTHER { "HTTP" } else { method }
 }
 
 /// The host and the port of an endpoint: `http://host:port`, `ip:port` or `unix:/path`.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::urls::jwks_url;
+use crate::base::fields::{PLAIN, are_all};
 use crate::config::api_keys;
 use crate::config::reader::context::Context;
 use crate::config::reader::{Fault, Located, Problem, Table, syntax, time_units, units, whole};
@@ -115,11 +116,11 @@ pub(super) fn check_request_header(context: &Context<'_>, name: &HeaderName) -> 
         let what = "Weir forwards the host of the target, and the field `host` may contain another";
         return Err((what, "use the part `host` in a key, or `match.host`").into());
     }
-    if context.has_underscores.get() || !name.as_str().contains('_') {
+    if context.keeps_all_names.get() || are_all(name.as_str().as_bytes(), PLAIN) {
         return Ok(());
     }
     let what = format!("no request has `{name}`: `server.underscores` removes or refuses it");
-    let dashed = name.as_str().replace('_', "-");
+    let dashed = name.as_str().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     Err((what, format!("name `{dashed}`, or set `server.underscores = \"keep\"`")).into())
 }
 

@@ -22,7 +22,7 @@ use super::warnings::of_everyone;
 use super::{allowed, cost, fair_share, key, matching, on_limit, ramp, rate_warnings, settle, snapshot, stale};
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::{Fault, Located, Optional, Table, units};
-use crate::config::schema::words::{self, OnLimitWord};
+use crate::config::schema::words;
 use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::{
@@ -100,7 +100,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let key =
         key::key(table, identities, stage, (mode, is_partial), match_table.has("path").then_some(&*matches.paths));
     let (word, sharing) = (table.choice("on_limit", &words::ON_LIMIT), fleet.strategy(table));
-    let scheme = Scheme::of(table, word.map(|word| word == OnLimitWord::Hold), sharing.as_ref());
+    let scheme = Scheme::of(table, word, sharing.as_ref());
     // After an error in a part of the key, the texts of keys cannot be checked.
     let parts = key.as_deref().filter(|parts| parts.len() == table.items(fair_share::key_option(table)).len());
     let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };

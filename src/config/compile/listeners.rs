@@ -52,18 +52,23 @@ impl Listeners {
             operators: admin::listen(admin),
             takeover: server.optional("takeover", |key| server.parsed_at(key, |text| takeover(dir, text))),
         };
-        listeners.check_apart(root);
+        listeners.check_apart(root, server.has("listen"));
         listeners
     }
 
-    /// Notes an error for each listener that has the address of an earlier one.
-    fn check_apart(&self, root: &Table<'_>) {
+    /// Notes an error for each listener that has an address of an earlier one; that of requests may be the default.
+    fn check_apart(&self, root: &Table<'_>, is_chosen: bool) {
         let mut seen: Vec<(&str, Range<usize>, ListenAddress)> = Vec::new();
         for (name, span, place) in self.all() {
             let is_chosen_later = matches!(place, ListenAddress::Tcp(address) if address.port() == 0);
-            if let Some((other_name, other, _)) = seen.iter().find(|(_, _, other)| *other == place) {
-                let title = format!("`{name}` and `{other_name}` are the same address");
-                root.context.note(Problem::new(span.clone(), title).also(other.clone(), "here"));
+            if let Some((other_name, other, _)) = seen.iter().find(|(_, _, other)| other.overlaps(&place)) {
+                let title = format!("`{name}` and `{other_name}` have an address in common");
+                let problem = Problem::new(span.clone(), title);
+                root.context.note(if is_chosen || *other_name != "server.listen" {
+                    problem.also(other.clone(), "here")
+                } else {
+                    problem.help(format!("the default of `{other_name}` is `{place}`"))
+                });
             }
             if !is_chosen_later {
                 seen.push((name, span, place));

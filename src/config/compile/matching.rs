@@ -119,7 +119,9 @@ pub(super) fn folded_pattern(text: &str, rules: PathRules) -> Result<PathPattern
     PathPattern::parse(text).and_then(|pattern| pattern.folded(rules)).map_err(|error| {
         let suggestion = PathPattern::suggestion(text);
         let what = match &error {
-            PatternError::NotNormal(_) if suggestion.is_some() => format!("`{text}`: {}", PatternError::Braces),
+            PatternError::NotNormal(_) | PatternError::Query(_) if suggestion.is_some() => {
+                format!("`{text}`: {}", PatternError::Braces)
+            }
             error => format!("`{text}`: {error}"),
         };
         let mean = did_you_mean(suggestion.as_deref());

@@ -11,7 +11,7 @@ use super::fleet::Sharing;
 use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
 use crate::config::schema;
-use crate::config::schema::words::{self, Align};
+use crate::config::schema::words::{self, Align, OnLimitWord};
 use crate::engine::limit::concurrency::{self, adaptive::Range};
 use crate::engine::limit::sliding_log;
 use crate::engine::limit::windows::WINDOWS_MAX;
@@ -61,7 +61,7 @@ fn name(algorithm: AlgorithmName) -> &'static str {
 
 impl Scheme {
     /// Reads the settings of the limit `table`.
-    pub(super) fn of(table: &Table<'_>, holds: Option<bool>, sharing: Option<&Sharing>) -> Self {
+    pub(super) fn of(table: &Table<'_>, on_limit: Option<OnLimitWord>, sharing: Option<&Sharing>) -> Self {
         let kind = table.choice("algorithm", &words::ALGORITHMS);
         let align = table.choice("align", &words::ALIGNS);
         let time_zone = table.parsed("time_zone", time_zone);
@@ -69,8 +69,13 @@ impl Scheme {
             let what = "needs `align = \"calendar\"`: windows that begin with a request have no time zone";
             table.fault_if_present("time_zone", what);
         }
+        if kind == Some(AlgorithmName::Concurrency) && on_limit == Some(OnLimitWord::Delay) {
+            let help = "with `hold` a request waits until others end";
+            table.fault_at("on_limit", ("`delay` bounds no requests in flight: it lets all of them pass", help));
+        }
         let (strategy, shares) = sharing.map_or((Strategy::Local, 1), |sharing| (sharing.strategy, sharing.shares));
         let (sub_windows, usual) = (table.count("sub_windows"), OnceCell::new());
+        let holds = on_limit.map(|word| word == OnLimitWord::Hold);
         Self { kind, holds, align, time_zone, sub_windows, strategy, shares, usual }
     }
 

@@ -127,7 +127,7 @@ pub(super) fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
 pub(super) fn bounds(server: &Table<'_>) -> Option<Bounds> {
     let underscores = server.choice("underscores", &words::UNDERSCORES);
     // After an error, no header counts as removed.
-    server.context.has_underscores.set(!matches!(underscores, Some(Underscores::Drop | Underscores::Refuse)));
+    server.context.keeps_all_names.set(!matches!(underscores, Some(Underscores::Drop | Underscores::Refuse)));
     whole!(Bounds {
         max_head_bytes: server.size("max_head_bytes"),
         max_headers: server.count("max_headers"),

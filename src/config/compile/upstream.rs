@@ -1,6 +1,6 @@
 //! `[upstream]` and `[upstreams.NAME]`: the services behind Weir, and their addresses.
 
-use std::net::{AddrParseError, SocketAddr};
+use std::net::{AddrParseError, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::identity::check_request_header;
@@ -261,12 +261,16 @@ pub(super) fn upgrades(table: &Table<'_>) -> Option<Upgrades> {
 
 /// Notes an endpoint that is an address of Weir itself: its requests would return to Weir.
 fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: Option<&[Located<ListenAddress>]>) {
-    let place = match &endpoint.get_ref().address {
-        Address::Tcp(authority) => authority.as_str().parse().map(ListenAddress::Tcp).ok(),
-        Address::Unix(path) => Some(ListenAddress::Unix(path.clone())),
-        Address::Srv(_) => None,
+    let leads_to = |own: &ListenAddress| match &endpoint.get_ref().address {
+        Address::Tcp(authority) if authority.host() == "localhost" => {
+            let port = authority.port_u16().unwrap_or_default();
+            own.takes((Ipv4Addr::LOCALHOST, port).into()) || own.takes((Ipv6Addr::LOCALHOST, port).into())
+        }
+        Address::Tcp(authority) => authority.as_str().parse().is_ok_and(|address| own.takes(address)),
+        Address::Unix(path) => matches!(own, ListenAddress::Unix(own) if own == path),
+        Address::Srv(_) => false,
     };
-    if let Some(own) = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == place.as_ref()) {
+    if let Some(own) = listen.unwrap_or_default().iter().find(|own| leads_to(own.get_ref())) {
         let title = format!("`{}`: Weir itself listens on this address", table.path_of(key));
         table.context.note(Problem::new(endpoint.span(), title).also(own.span(), "here"));
     }

@@ -23,8 +23,8 @@ pub(in crate::config) struct Context<'a> {
     pub(in crate::config) kept: Option<&'a Sources>,
     /// The rules for paths of requests, and so for path patterns.
     pub(in crate::config) paths: Cell<PathRules>,
-    /// Whether requests keep fields whose names have `_`.
-    pub(in crate::config) has_underscores: Cell<bool>,
+    /// Whether requests keep fields whose names have more than letters, digits and `-`.
+    pub(in crate::config) keeps_all_names: Cell<bool>,
     /// The configuration's own file, if it is in one.
     pub(in crate::config) own: Option<&'a Path>,
     /// The positions of files with rows. Their rows may repeat other entries.
@@ -41,9 +41,9 @@ impl<'a> Context<'a> {
         own: Option<&'a Path>,
     ) -> Self {
         let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
-        let (paths, has_underscores) = (Cell::default(), Cell::new(true));
+        let (paths, keeps_all_names) = (Cell::default(), Cell::new(true));
         let (kept, listed) = (None, RefCell::default());
-        Self { dir, env, problems, secrets, sources, kept, paths, has_underscores, own, listed, hides_keys: false }
+        Self { dir, env, problems, secrets, sources, kept, paths, keeps_all_names, own, listed, hides_keys: false }
     }
 
     /// For the file of overrides beside that configuration.

@@ -72,6 +72,7 @@ fn example(path: &str, value: &DeValue<'_>) -> Option<String> {
             | Kind::DurationOr(_)
             | Kind::DurationOrOneOf(_),
         ) => Some(format!("`\"{written}s\"`")),
+        Some(Kind::Size(..) | Kind::SizeOr(..)) if value.is_integer() => Some(format!("`\"{written}\"`")),
         Some(Kind::Size(..) | Kind::SizeOr(..)) => Some("a size such as `\"64KiB\"`".to_owned()),
         Some(_) => None,
     }

@@ -107,7 +107,7 @@ const OTHERS: &[Opt] = &[
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
     opt("server.underscores", OneOf(&words::UNDERSCORES), Toml("\"drop\""),
-        "Request fields with `_` in their names: remove, keep, or answer 400. CGI and WSGI read `X_Name` as `X-Name`."),
+        "Request fields whose names have signs but `-`: remove, keep, or 400. CGI reads `X_Name` and `X.Name` as `X-Name`."),
     opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
         "Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client."),
     opt("server.tls.listen", PLACES, NONE,
@@ -144,7 +144,7 @@ const OTHERS: &[Opt] = &[
         "File with the key."),
 
     opt("timeouts.request_head", Duration, Toml("\"10s\""),
-        "From the first byte of a request or of TLS to the end of its head; then 408."),
+        "From the start of a connection, or the first byte of a later request, to the end of the head; then 408."),
     opt("timeouts.keep_alive", Duration, Toml("\"75s\""),
         "Between two requests on a connection; Weir closes it after one to two of these times."),
     opt("timeouts.connect", Duration, Toml("\"5s\""),

@@ -31,6 +31,11 @@ fn a_bound_that_follows_its_service_needs_a_range_and_no_other_numbers() {
         ),
         (range.clone() + "candidate = { max = 3 }", &["`limit.candidate`: does not go with `max = \"auto\"`"]),
         (range.clone() + "cost = 3", &["`limit.cost`: "]),
+        (range.clone() + "on_limit = 'delay'", &["`limit.on_limit`: `delay` bounds no requests in flight"]),
+        (
+            "max = 5\nalgorithm = 'concurrency'\nkey = []\non_limit = 'delay'".to_owned(),
+            &["`limit.on_limit`: `delay` bounds no requests in flight"],
+        ),
         (
             range.clone() + "ramp = { from = '2027-01-01', to = '2027-02-01', to_rate = '0/s' }",
             &["`limit.ramp`: does not go with `max = \"auto\"`"],

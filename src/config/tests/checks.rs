@@ -60,8 +60,11 @@ fn wrong_checks() {
     1:1 «[check]» `check.listen` is missing
       = expected string (address and port, or `unix:` and a path). Address at which other proxies and services ask whether a request may pass; they are `server.trusted_proxies`.
     ");
-    insta::assert_snapshot!(brief(&CHECK.replace("8082", "8080")), @"4:10 «'127.0.0.1:8080'» `check.listen` and `server.listen` are the same address [also 1:1 «[server]» here]");
-    insta::assert_snapshot!(brief(&format!("{CHECK}[admin]\nlisten = '127.0.0.1:8082'\n")), @"6:10 «'127.0.0.1:8082'» `admin.listen` and `check.listen` are the same address [also 4:10 «'127.0.0.1:8082'» here]");
+    insta::assert_snapshot!(brief(&CHECK.replace("8082", "8080")), @"
+    4:10 «'127.0.0.1:8080'» `check.listen` and `server.listen` have an address in common
+      = the default of `server.listen` is `127.0.0.1:8080`
+    ");
+    insta::assert_snapshot!(brief(&format!("{CHECK}[admin]\nlisten = '127.0.0.1:8082'\n")), @"6:10 «'127.0.0.1:8082'» `admin.listen` and `check.listen` have an address in common [also 4:10 «'127.0.0.1:8082'» here]");
     insta::assert_snapshot!(brief(&format!("{CHECK}headers = 'forwarded'\nmax_connections = 0\ntls = {{}}")), @r"
     5:11 «'forwarded'» `check.headers`: `forwarded` is not one of `x-forwarded`, `x-original`
       = did you mean `x-forwarded`?

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::*;
+use crate::admin::{DifferenceBody, SettingBody};
 use crate::config::effective::LISTS;
 use crate::config::schema::{self, keys_of};
-use crate::config::{
-    Difference, InForce, Kind, OverridesPlace, Preset, Setting, SettingFilter, SettingSource, Written,
-};
+use crate::config::{InForce, Kind, OverridesPlace, Preset, SettingFilter, Written};
 
 /// Words of the schema for options that have no value by default.
 const NO_VALUE: [&str; 3] = ["none", "any", "all"];
@@ -95,7 +94,7 @@ fn schema_of(path: &str) -> String {
     found
 }
 
-fn settings(text: &str) -> Vec<Setting> {
+fn settings(text: &str) -> Vec<SettingBody> {
     let limit = "[[limit]]\nname = 'NAME'\nkey = []\nrate = '7/s'\nban = { after = '1/s', for = '1s' }\ncandidate = { rate = '7/s' }";
     let config = compile(&format!("{UPSTREAM}{limit}")).unwrap();
     let toml: Result<toml::Table, _> = toml::from_str(text);
@@ -109,7 +108,7 @@ fn settings(text: &str) -> Vec<Setting> {
 #[test]
 fn every_option_shows_its_default() {
     let all: Vec<_> = [false, true].into_iter().flat_map(|has_tables| settings(&sparse("", has_tables))).collect();
-    let is_default = |setting: &&Setting| setting.source == SettingSource::Default;
+    let is_default = |setting: &&SettingBody| setting.source == "default";
     let shown: BTreeSet<_> = all.iter().filter(is_default).map(|setting| schema_of(&setting.path)).collect();
     let (mut missing, mut needless) = (Vec::new(), Vec::new());
     for option in schema::options() {
@@ -185,7 +184,7 @@ fn parts_that_differ() {
     let of = |text: &str| compile(&format!("upstream.url = 'http://a'\n{text}")).unwrap().written;
     let limit = |name: &str, rest: &str| format!("[[limit]]\nname = '{name}'\nkey = ['ip']\nrate = '1/s'\n{rest}");
     let differ = |one: &str, other: &str| {
-        let Difference { appeared, changed, vanished, .. } = of(one).difference(&of(other));
+        let DifferenceBody { appeared, changed, vanished } = of(one).difference(&of(other)).parts;
         [appeared, changed, vanished].map(|names| names.join(", "))
     };
     let (a, b) = (limit("a", ""), limit("b", ""));
@@ -212,8 +211,8 @@ fn routes_that_differ() {
             .written
     };
     let (x, y) = (("/x", "a"), ("/y", "a"));
-    let differ = |one: &[(&str, &str)], other: &[(&str, &str)]| of(one).difference(&of(other));
-    assert_eq!(differ(&[x, y], &[x, y]), Difference::default());
+    let differ = |one: &[(&str, &str)], other: &[(&str, &str)]| of(one).difference(&of(other)).parts;
+    assert_eq!(differ(&[x, y], &[x, y]), DifferenceBody::default());
     assert_eq!(differ(&[x], &[x, y]).appeared, ["route /y"]);
     assert_eq!(differ(&[x, y], &[x, ("/y", "b")]).changed, ["route /y"]);
     assert_eq!(differ(&[x, y], &[y, x]).changed, ["order of routes"]);

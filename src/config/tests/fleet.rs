@@ -89,7 +89,7 @@ fn connections_between_replicas_need_members_and_tls() {
         (format!("{here}\n{members}\ninterval = '300ms'"), "must be at least 5 times `fleet.interval`"),
         (format!("{here}\n{members}\nmax_replicas = 0"), "expected whole number from 1 to 1000"),
         (format!("{here}\n{members}\ntls = {{ cert = 'a.pem' }}"), "`fleet.tls.key` is missing"),
-        (format!("{here}\n{members}\n[admin]\nlisten = '127.0.0.1:8082'"), "are the same address"),
+        (format!("{here}\n{members}\n[admin]\nlisten = '127.0.0.1:8082'"), "have an address in common"),
         (members.to_owned(), "has no effect without `fleet.listen`"),
         ("interval = '1s'".to_owned(), "has no effect without `fleet.listen`"),
     ] {

@@ -115,8 +115,8 @@ fn the_listener() {
         ("listen = '0.0.0.0:8081'\ninsecure = true", None),
         ("", Some("`grpc.listen` is missing")),
         ("listen = '0.0.0.0:8081'", Some("without a certificate, and spend the units of any client")),
-        ("listen = '127.0.0.1:8080'", Some("`grpc.listen` and `server.listen` are the same address")),
-        ("listen = '127.0.0.1:9901'", Some("`admin.listen` and `grpc.listen` are the same address")),
+        ("listen = '127.0.0.1:8080'", Some("`grpc.listen` and `server.listen` have an address in common")),
+        ("listen = '127.0.0.1:9901'", Some("`admin.listen` and `grpc.listen` have an address in common")),
         ("listen = '127.0.0.1:8081'\nmax_streams = 0", Some("`grpc.max_streams`")),
         ("listen = '127.0.0.1:8081'\nlimit = {}", Some("unknown key `limit`")),
     ] {

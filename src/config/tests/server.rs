@@ -15,7 +15,7 @@ listen = "unix:weir.sock""#), @r#"
     2:38 «"unix:weir.sock"» `server.listen`: `unix:weir.sock` occurs twice [also 2:20 «"unix:weir.sock"» first here]
     3:13 «"rw-rw----"» `server.unix_mode`: `rw-rw----` is not a file mode
       = write it like "0660"
-    5:10 «"unix:weir.sock"» `admin.listen` and `server.listen` are the same address [also 2:20 «"unix:weir.sock"» here]
+    5:10 «"unix:weir.sock"» `admin.listen` and `server.listen` have an address in common [also 2:20 «"unix:weir.sock"» here]
     "#);
 }
 
@@ -130,7 +130,31 @@ listen = "127.0.0.1:8080""#), @r#"2:7 «"http://127.0.0.1:8080"» `upstream.url`
 }
 
 #[test]
-fn headers_with_underscores_are_named_only_if_they_stay() {
+fn listeners_and_services_with_an_address_of_all_are_seen() {
+    let two = |one: &str, other: &str| brief(&format!("[server]\nlisten = '{one}'\n[admin]\nlisten = '{other}'"));
+    for (one, other) in [("0.0.0.0:81", "127.0.0.1:81"), ("[::1]:81", "[::]:81")] {
+        assert!(
+            two(one, other).contains("`admin.listen` and `server.listen` have an address in common"),
+            "{one} {other}"
+        );
+    }
+    assert!(!two("0.0.0.0:81", "[::]:81").contains("in common"));
+    let to = |listen: &str, url: &str| format!("[server]\nlisten = '{listen}'\n[upstream]\nurl = '{url}'");
+    for (listen, url) in [
+        ("0.0.0.0:81", "http://127.0.0.1:81"),
+        ("0.0.0.0:81", "http://localhost:81"),
+        ("[::]:81", "http://127.0.0.2:81"),
+        ("[::1]:81", "http://localhost:81"),
+    ] {
+        assert!(brief(&to(listen, url)).contains("Weir itself listens on this address"), "{listen} {url}");
+    }
+    for (listen, url) in [("0.0.0.0:81", "http://10.0.0.1:81"), ("0.0.0.0:81", "http://localhost:82")] {
+        assert!(compile(&to(listen, url)).is_ok(), "{listen} {url}");
+    }
+}
+
+#[test]
+fn headers_with_other_signs_than_dashes_are_named_only_if_they_stay() {
     let text = r#"[identity.a]
 header = "x_a"
 [identity.b]
@@ -149,14 +173,14 @@ name = "a"
 key = ["header:x_k"]
 rate = "9/s"
 match = { header = { x_m = "1" } }
-cost = { header = "x_c", max = 9 }
+cost = { header = "x.c", max = 9 }
 settle = { by = "header:x_s" }
 "#;
     let with = |server: &str| compile(&format!("[server]\n{server}\n{text}"));
     assert!(with("underscores = \"keep\"").is_ok());
     for server in ["", "underscores = \"drop\"", "underscores = \"refuse\""] {
         let said = with(server).expect_err("they never come").to_string();
-        for name in ["x_a", "x_b", "x_plan", "x_h", "x_r", "x_k", "x_m", "x_c"] {
+        for name in ["x_a", "x_b", "x_plan", "x_h", "x_r", "x_k", "x_m", "x.c"] {
             let line = format!("no request has `{name}`: `server.underscores` removes or refuses it");
             assert_eq!(said.matches(&line).count(), 1, "{server} {name}: {said}");
         }

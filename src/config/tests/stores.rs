@@ -300,7 +300,7 @@ pub(super) fn first_problem(text: &str) -> String {
     said(text);
     let problems = compile(&format!("{text}\n{UPSTREAM}")).unwrap_err();
     let (findings, _) = problems.findings();
-    let (line, column) = findings[0].at.unwrap();
+    let (line, column) = findings[0].line.zip(findings[0].column).unwrap();
     format!("{line}:{column}: {}", findings[0].title)
 }
 
@@ -355,7 +355,7 @@ fn what_is_dangerous_or_useless_is_a_warning() {
     let warnings = |text: &str| {
         let warnings = compiled(text).warnings;
         let (findings, _) = warnings.findings();
-        findings.iter().map(|finding| (finding.code, finding.title.to_owned())).collect::<Vec<_>>()
+        findings.into_iter().map(|finding| (&*finding.code.leak(), finding.title)).collect::<Vec<_>>()
     };
     let password = |redis: &str| format!("{FLEET}password.env = 'SHORT'").replace("'redis://127.0.0.1'", redis);
     for redis in ["'redis://127.0.0.1'", "'redis://[::1]:1'", "'redis://LOCALHOST'", "'rediss://10.0.0.1'"] {

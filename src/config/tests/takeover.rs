@@ -25,6 +25,6 @@ fn a_place_that_cannot_be() {
     "#);
     let long = said(&format!("[server]\ntakeover = '/{}'", "a".repeat(120)));
     assert!(long.contains("the path of a socket has at most 107"), "{long}");
-    insta::assert_snapshot!(brief("[server]\nlisten = 'unix:/run/a.sock'\ntakeover = '/run/a.sock'"), @"3:12 «'/run/a.sock'» `server.takeover` and `server.listen` are the same address [also 2:10 «'unix:/run/a.sock'» here]");
-    insta::assert_snapshot!(brief("[server]\ntakeover = '/run/b.sock'\n[admin]\nlisten = 'unix:/run/b.sock'"), @"2:12 «'/run/b.sock'» `server.takeover` and `admin.listen` are the same address [also 4:10 «'unix:/run/b.sock'» here]");
+    insta::assert_snapshot!(brief("[server]\nlisten = 'unix:/run/a.sock'\ntakeover = '/run/a.sock'"), @"3:12 «'/run/a.sock'» `server.takeover` and `server.listen` have an address in common [also 2:10 «'unix:/run/a.sock'» here]");
+    insta::assert_snapshot!(brief("[server]\ntakeover = '/run/b.sock'\n[admin]\nlisten = 'unix:/run/b.sock'"), @"2:12 «'/run/b.sock'» `server.takeover` and `admin.listen` have an address in common [also 4:10 «'unix:/run/b.sock'» here]");
 }

@@ -52,7 +52,7 @@ body_idle = "2years""#), @r#"
     insta::assert_snapshot!(brief(r#"[admin]
 listen = "127.0.0.1:8080"
 [server]
-listen = "127.0.0.1:8080""#), @r#"2:10 «"127.0.0.1:8080"» `admin.listen` and `server.listen` are the same address [also 4:10 «"127.0.0.1:8080"» here]"#);
+listen = "127.0.0.1:8080""#), @r#"2:10 «"127.0.0.1:8080"» `admin.listen` and `server.listen` have an address in common [also 4:10 «"127.0.0.1:8080"» here]"#);
     insta::assert_snapshot!(brief("[admin]\nhosts = [\"weir.internal\", \"weir:9901\", \"a b\"]"), @r#"
     2:27 «"weir:9901"» `admin.hosts`: `weir:9901` is not a host
       = write the host without a port

@@ -1,7 +1,7 @@
 //! Configurations that are valid and probably not meant, and the warning about each.
 
 use super::compile;
-use crate::config::{Finding, Severity};
+use crate::admin::FindingBody;
 
 /// The code, line and column of each warning about `text`.
 fn warned(text: &str) -> Vec<(&'static str, Option<(usize, usize)>)> {
@@ -13,10 +13,10 @@ fn warned(text: &str) -> Vec<(&'static str, Option<(usize, usize)>)> {
     let config = compile(&text).unwrap_or_else(|problems| panic!("{problems}"));
     let (findings, more) = config.warnings.findings();
     assert_eq!(more, 0);
-    let row = |Finding { severity, code, file, at, .. }: Finding<'_>| {
-        let expected = if code == "opens_denied" { Severity::Note } else { Severity::Warning };
-        assert_eq!((severity, file), (expected, "weir.toml"));
-        (code, at)
+    let row = |FindingBody { severity, code, file, line, column, .. }: FindingBody| {
+        let expected = if code == "opens_denied" { "note" } else { "warning" };
+        assert_eq!((&*severity, &*file), (expected, "weir.toml"));
+        (&*code.leak(), line.zip(column))
     };
     findings.into_iter().map(row).collect()
 }
@@ -680,7 +680,7 @@ fn what_weir_comes_with_has_no_warnings() {
             let config = compile(&text).unwrap();
             // Whether `/var/lib/weir` exists is a matter of the machine.
             let codes: Vec<_> = config.warnings.findings().0.into_iter().map(|finding| finding.code).collect();
-            assert!(codes.iter().all(|code| *code == "folder"), "{path:?}: {}", config.warnings);
+            assert!(codes.iter().all(|code| code == "folder"), "{path:?}: {}", config.warnings);
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::check::Checked;
+use super::delta;
 use super::named_charge::UNITS_MAX;
 use super::standing::Standing;
 use super::state::LimitState;
@@ -48,6 +49,11 @@ pub(super) struct Account {
     /// The instant of the charge.
     pub(super) at: Timestamp,
     origin: Origin,
+}
+
+/// The times in which a unit comes back, of the rates of `rule` whose units come back one by one.
+fn intervals(rule: &Algorithm) -> impl Iterator<Item = u64> {
+    rule.rates().iter().map(|rate| rate.interval_ns()).filter(|ns| *ns > 0)
 }
 
 /// What gave the key its rule.
@@ -98,10 +104,44 @@ impl Account {
         })
     }
 
-    /// Gives the charge back.
-    pub(super) fn give_back(&self, receipt: &Receipt) {
-        let give_back = |rule: &Algorithm| self.state.give_back(self.key, rule, receipt);
+    /// Gives the charge back, and the `grown` units that its request was charged since.
+    pub(super) fn give_back(&self, receipt: &Receipt, grown: u64) {
+        if grown > 0 {
+            return self.give_units_back(receipt, Receipt::WHOLE, grown);
+        }
+        let give_back = |rule: &Algorithm| _ = self.state.give_back(self.key, rule, receipt);
         self.in_force(give_back).unwrap_or_else(|| give_back(&self.rule));
+    }
+
+    /// Gives back the last `units` of the charge and of the `grown` units that its request was charged since, as far as they
+    /// have not come back by themselves.
+    pub(super) fn give_units_back(&self, receipt: &Receipt, units: u64, grown: u64) {
+        let Self { state, key, at, .. } = self;
+        let now = state.clock.now();
+        let give_back = |rule: &Algorithm, is_same: bool| {
+            let (mut part, mut rest) = receipt.part(units, grown);
+            // At another rate, and after a change of the rate and back, no receipt of a bucket is valid.
+            let is_void = || is_same && !self.is_of(rule) || state.table.is_void(*key, &part);
+            if units < Receipt::WHOLE && !matches!(part, Receipt::None) && is_void() {
+                (part, rest) = (Receipt::None, units);
+            }
+            let returned = state.give_back(*key, rule, &part);
+            if state.listeners.has_successor() {
+                state.report(*key, rule, -delta::units(returned), now);
+            }
+            // All units that time can have given back since the charge.
+            let fastest_ns = intervals(rule).chain(intervals(&self.rule)).min();
+            let left = rest.saturating_sub(fastest_ns.map_or(0, |ns| now.ns_since(*at).div_ceil(ns)));
+            if is_same && left > 0 {
+                state.settle(*key, rule, -delta::units(left), 0, now);
+            }
+        };
+        self.in_force(|rule| give_back(rule, true)).unwrap_or_else(|| give_back(&self.rule, false));
+    }
+
+    /// Whether the buckets of the charge have the rates of `rule`.
+    fn is_of(&self, rule: &Algorithm) -> bool {
+        intervals(rule).eq(intervals(&self.rule))
     }
 
     /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit. Returns the

@@ -20,14 +20,18 @@ impl LimitState {
         }
         let (limit, names) = (&*self.name, self.refused.names());
         let name = |key: &Key| names.get(key).map(|name| &**name);
-        for (key, left_ns) in &news.begun {
+        // A ban that goes on began after an earlier one of its key had ended.
+        let (over, going_on): (Vec<_>, Vec<_>) = news.begun.iter().partition(|(_, left_ns)| *left_ns == 0);
+        let begin = |(key, left_ns): &(Key, u64)| {
             let (key, id, left_ms) = (name(key), key.id(), left_ns / 1_000_000);
             tracing::info!(limit, key, id, left_ms, "a limit has banned a key");
-        }
+        };
+        over.into_iter().for_each(begin);
         for key in &news.ended {
             let (key, id) = (name(key), key.id());
             tracing::info!(limit, key, id, "the ban of a key by its limit has ended");
         }
+        going_on.into_iter().for_each(begin);
         let (begun, ended) = (news.more_begun, news.more_ended);
         if begun + ended > 0 {
             tracing::info!(

@@ -36,7 +36,7 @@ impl LimitState {
             Strategy::Stream => self.listeners.link.unmet().map_or(f64::INFINITY, |unmet| whole(1 + unmet)),
             Strategy::Redis { .. } | Strategy::Service { .. } | Strategy::Lease { .. } => {
                 let remote = newest.remote.as_deref()?;
-                let each = remote.store.unavailable().into_iter().map(|why| without_store(remote, why));
+                let each = remote.store.unavailable(&remote.name).into_iter().map(|why| without_store(remote, why));
                 each.fold(1.0, f64::max)
             }
         };

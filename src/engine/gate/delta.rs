@@ -1,8 +1,8 @@
 //! Charges as other processes hear of them.
 //!
 //! A process that hands its state over still has requests in hand. It reports their charges from the instant of the
-//! handed-over state on. Charges that are given back whole, and requests in flight, are not reported. So a subscriber
-//! may count too much, and never too little. Not here: whether there is a subscriber (`listeners`).
+//! handed-over state on. Charges that are given back whole without growth, and requests in flight, are not reported. So a
+//! subscriber may count too much, and never too little. Not here: whether there is a subscriber (`listeners`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

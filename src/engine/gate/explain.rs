@@ -316,7 +316,8 @@ impl Gate {
                 return explained.rejected(Cause::Gone, violated, None);
             }
             if retry == Some(Retry::Never) {
-                let verdict = Some(Verdict::Rejected(Rejection::Cost));
+                let is_zero = denying().any(|check| check.rule.capacity() == 0);
+                let verdict = Some(Verdict::Rejected(if is_zero { Rejection::Zero } else { Rejection::Cost }));
                 return Explained { verdict, violated, ..explained };
             }
             if denying().any(Charge::is_rejected) {

@@ -125,10 +125,11 @@ impl Gate {
         KeyedVerdict { is_admitted, outcomes: places.into_iter().zip(delayed).map(outcome).collect() }
     }
 
-    /// Gives a charge back.
-    pub fn give_back_keyed(receipt: &KeyedReceipt) {
-        let KeyedReceipt { state, key, rule, receipt, .. } = receipt;
-        state.give_back(*key, rule, receipt);
+    /// Gives `units` of a charge back.
+    pub fn give_back_keyed(receipt: &KeyedReceipt, units: u64) {
+        let KeyedReceipt { state, key, rule, receipt, units: charged } = receipt;
+        let units = if units < *charged { units } else { Receipt::WHOLE };
+        state.give_back(*key, rule, &receipt.part(units, 0).0);
     }
 
     /// Gives `units` back that were charged `age_ns` nanoseconds ago, as far as time has not done so.

@@ -10,13 +10,13 @@ use std::hash::BuildHasherDefault;
 use super::check::{Check, Checked as _, LimitCheck, banned_ns};
 use super::explain::{BudgetExplanation, budget_of, retry_ns};
 use super::lookup::{KeyError, texts, texts_of};
-use super::named_charge::{ChargeError, UNITS_MAX};
+use super::named_charge::{ChargeError, RESET_UNITS};
 use super::queue::wait::UNKNOWN_NS;
 use super::state::{Gate, Live};
 use super::stored_key::StoredKey;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Decision, Key, KeyHasher, Retry};
-use crate::engine::policy::{Applied, Mode, key_of_marked_id};
+use crate::engine::policy::{Applied, Mode, Strategy, key_of_marked_id};
 use crate::engine::store::Charge;
 
 /// The name of a key.
@@ -204,8 +204,10 @@ impl Gate {
         if rule.is_released() {
             return Err(ChargeError::InFlight);
         }
-        // More than any key owes: its store may know of a debt that this process has not heard of.
-        state.settle(found.key, rule, -UNITS_MAX.cast_signed(), 0, now);
+        state.settle(found.key, rule, RESET_UNITS, 0, now);
+        if matches!(limit.strategy, Strategy::Split(_)) {
+            self.listeners.tell_reset(&limit.name, plan, found.key, RESET_UNITS);
+        }
         Ok(())
     }
 

@@ -58,6 +58,7 @@ impl Gate {
         record: &mut RequestRecord,
     ) {
         let Requester { facts, identities, .. } = requester;
+        record.begin_stage();
         for check in checks.charges() {
             let applied = &check.check.applied;
             let write = |out: &mut String| live.policy.write_shown(out, &self.secret, applied, facts, identities);

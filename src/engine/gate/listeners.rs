@@ -1,4 +1,4 @@
-//! The listeners to charges: the process that takes over from this one, and peers.
+//! The listeners to charges: the process that takes over from this one, and peers. Peers also hear of bans and resets.
 //!
 //! Not here: the charges of one limit that peers have not heard of (`streamed`), and which bans they hear of (`shared_bans`).
 
@@ -8,8 +8,9 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::delta::{Delta, DeltaQueue};
+use crate::engine::limit::Key;
 use crate::engine::store::stream::Link;
-use crate::engine::store::stream::message::BanChange;
+use crate::engine::store::stream::message::{BanChange, LimitCharges};
 
 /// The listeners, shared by all limits.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(super) struct Listeners {
     replica: OnceLock<u64>,
     /// The changes of bans that peers have not heard of.
     ban_changes: Mutex<Vec<BanChange>>,
+    /// The keys that were reset, of limits of which each replica has a share, and that peers have not heard of.
+    resets: Mutex<Vec<LimitCharges>>,
     /// Whether this process has charges that peers will hear of in no batch.
     has_gap: AtomicBool,
 }
@@ -34,6 +37,9 @@ const PEERS: u8 = 2;
 
 /// Changes of bans that wait for the next batch at most. Peers that miss some ask for all bans.
 const BAN_CHANGES_MAX: usize = 65_536;
+
+/// Resets that wait for the next batch at most. Peers do not hear of further ones.
+const RESETS_MAX: usize = 65_536;
 
 impl Listeners {
     /// Whether anything listens. A charge that a packed state does not contain finds this set: both were made under the
@@ -104,6 +110,32 @@ impl Listeners {
     /// Takes the changes of bans that peers have not heard of.
     pub(super) fn take_ban_changes(&self) -> Vec<BanChange> {
         mem::take(&mut *self.ban_changes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has peers told soon that `key` of a limit was reset under the rule of `plan`: that it is charged these `units`.
+    pub(super) fn tell_reset(&self, limit: &str, plan: Option<&str>, key: Key, units: i64) {
+        if self.replica().is_none() {
+            return;
+        }
+        {
+            let mut resets = self.resets.lock().unwrap_or_else(PoisonError::into_inner);
+            if resets.iter().map(|keys| keys.units.len()).sum::<usize>() >= RESETS_MAX {
+                return;
+            }
+            let is_same = |keys: &LimitCharges| (&*keys.limit, &*keys.plan) == (limit, plan.unwrap_or_default());
+            if !resets.last().is_some_and(is_same) {
+                resets.push(LimitCharges::of(limit, plan));
+            }
+            if let Some(keys) = resets.last_mut() {
+                keys.push(key, units);
+            }
+        }
+        self.link.hurry();
+    }
+
+    /// Takes the resets that peers have not heard of.
+    pub(super) fn take_resets(&self) -> Vec<LimitCharges> {
+        mem::take(&mut *self.resets.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn set(&self, listener: u8, is_on: bool) {

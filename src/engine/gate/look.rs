@@ -59,6 +59,6 @@ fn conclude<'l>(looks: &mut Checks<'l>, now: Timestamp) -> Looked<'l> {
 /// When a denied check could be admitted, behind the requests that wait.
 pub(super) fn retry(check: &Check<'_>, now: Timestamp) -> Retry {
     let denied = check.decision().denied.unwrap_or(Retry::AfterNs(0));
-    let ahead = || check.check.state.queues.backlog(check.key).units;
+    let ahead = || check.check.state.queues.backlog(check.key).units_before(check.rule, check.cost);
     if check.check.is_queued { denied.max(check.wait(ahead(), now)) } else { denied }
 }

@@ -34,6 +34,7 @@ mod standing;
 
 mod adaptation;
 mod adapted_rate;
+mod adopt_rules;
 mod rate_adaptation;
 
 mod access;

@@ -11,6 +11,9 @@ use crate::engine::policy::{KeyPart, Limit};
 /// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
+/// The charge of a reset. It gives back more than any key owes: other processes may know of a debt that this one has not heard of.
+pub(super) const RESET_UNITS: i64 = -UNITS_MAX.cast_signed();
+
 /// A charge to a key of a limit. It belongs to the [`Live`] that it was made for.
 #[derive(Clone, Debug)]
 pub struct NamedCharge {

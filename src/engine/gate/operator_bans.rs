@@ -83,6 +83,17 @@ impl OperatorBan {
         Some(Self { until: Some(until), is_lifted: true, replaced_until: None, ..self })
     }
 
+    /// The ban in a process that starts at `now`. If it was set later, the clock was set back, and no time has passed.
+    /// Replicas have other clocks, and know a change by its instant; so a ban of a fleet stays as it is.
+    pub fn at_start(mut self, now: Timestamp) -> Self {
+        if self.replica == 0 {
+            let back_ns = self.since.ns_since(now);
+            let instants = [Some(&mut self.since), self.until.as_mut(), self.replaced_until.as_mut()];
+            instants.into_iter().flatten().for_each(|at| *at = at.saturating_sub_ns(back_ns));
+        }
+        self
+    }
+
     /// The instant until which replicas need to know of the change; `None` for ever.
     pub(super) fn remembered_until(&self) -> Option<Timestamp> {
         Some(self.until?.max(self.replaced_until.unwrap_or(Timestamp::ZERO)))

@@ -323,10 +323,7 @@ impl Charged<'_> {
         }
         for OpenCharge { account, receipt, terms, .. } in self.open.take().into_iter().flat_map(|open| *open) {
             is_free(&account.state, account.key);
-            account.give_back(&receipt);
-            if let Some(mut terms) = terms {
-                terms.undo(&account);
-            }
+            account.give_back(&receipt, terms.map_or(0, |mut terms| terms.stop()));
         }
     }
 }

@@ -46,12 +46,14 @@ impl LimitState {
         }
     }
 
-    /// Gives a charge under `rule` back that was reported, and wakes a request that waits for its units.
-    pub(super) fn give_back(&self, key: Key, rule: &Algorithm, receipt: &Receipt) {
+    /// Gives a charge under `rule` back that was reported, and wakes a request that waits for its units. Returns those that
+    /// came back here.
+    pub(super) fn give_back(&self, key: Key, rule: &Algorithm, receipt: &Receipt) -> u64 {
         let now = self.clock.now();
         let returned = self.table.refund(key, receipt, now);
         self.report_returned(key, rule, &returned, now);
         self.wake_front(key, rule);
+        returned.units
     }
 
     /// Wakes a request that waits for units of `key` that came back. If no time gives them back, requests on other keys of a

@@ -148,12 +148,16 @@ impl Terms {
         self.settle()?.cut_debt.filter(|_| self.is_shown)
     }
 
-    /// Gives back the units that were charged while the request ran, and stops the task.
-    pub(super) fn undo(&mut self, account: &Account) {
-        let charged = self.meter.take().map_or(self.grown, |meter| meter.metered.charged.load(Ordering::Relaxed));
-        if charged > 0 {
-            account.correct((0, charged), 0, account.state.clock.now());
-        }
+    /// The units that were charged while the request ran.
+    fn grown(&self) -> u64 {
+        self.meter.as_ref().map_or(self.grown, |meter| meter.metered.charged.load(Ordering::Relaxed))
+    }
+
+    /// Stops the task. Returns [`Self::grown`].
+    pub(super) fn stop(&mut self) -> u64 {
+        let grown = self.grown();
+        self.meter = None;
+        grown
     }
 }
 
@@ -209,19 +213,17 @@ impl BillItem {
     /// Gives the whole charge back.
     fn give_back(&mut self) {
         self.is_settled = true;
-        self.account.give_back(&self.receipt);
-        self.terms.undo(&self.account);
+        self.account.give_back(&self.receipt, self.terms.stop());
     }
 
     /// Replaces the charge by `owed` units. Units of a window that has ended do not come back: the next has other units.
     fn correct(&mut self, owed: u64, max_debt: u64) {
         let Self { account, terms, receipt, .. } = &*self;
-        let charged = terms.charged();
-        if owed != charged {
-            let now = account.state.clock.now();
-            if owed > charged || !receipt.is_over(&account.rule, account.at, now) {
-                account.correct((owed, charged), max_debt, now);
-            }
+        let (charged, now) = (terms.charged(), || account.state.clock.now());
+        if owed > charged {
+            account.correct((owed, charged), max_debt, now());
+        } else if owed < charged && !receipt.is_over(&account.rule, account.at, now()) {
+            account.give_units_back(receipt, charged - owed, terms.grown());
         }
         self.cost = owed;
     }

@@ -67,7 +67,7 @@ pub struct Live {
     /// Whether any limit may need the identity or the plan of a request.
     pub(super) needs_identity: bool,
     /// The overrides of each limit, by key.
-    overrides: Vec<Arc<Overrides>>,
+    pub(super) overrides: Vec<Arc<Overrides>>,
     /// Tokens verified under this policy's keys.
     pub tokens: Arc<TokenCache<Claimed>>,
     pub(super) caps: HoldCaps,

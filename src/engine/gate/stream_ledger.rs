@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use super::named_charge::RESET_UNITS;
 use super::newest_live::NewestLive;
 use super::state::{Gate, LimitState, Live};
 use crate::base::time::Timestamp;
@@ -10,7 +11,8 @@ use crate::engine::policy::{Limit, Strategy, Variant};
 use crate::engine::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, States};
 use crate::engine::store::stream::{Ledger, PendingCharge, Taken, merge_states, pack_states};
 
-/// The tables of a gate. Charges and states of limits that the newest policy does not share by streams are ignored.
+/// The tables of a gate. Charges and states of limits that the newest policy does not share by streams are ignored, but resets
+/// of those of which each replica has a share.
 #[derive(Debug)]
 pub struct StreamLedger {
     gate: Arc<Gate>,
@@ -68,7 +70,7 @@ impl Ledger for StreamLedger {
         let states: Vec<Arc<LimitState>> = known.values().map(Arc::clone).collect();
         drop(known);
         let bans = self.gate.listeners.take_ban_changes();
-        let (mut limits, mut is_complete) = (Vec::new(), !self.gate.listeners.take_gap());
+        let (mut limits, mut is_complete) = (self.gate.listeners.take_resets(), !self.gate.listeners.take_gap());
         for state in states {
             is_complete &= state.take_pending(&mut self.buffer, &mut limits, now);
         }
@@ -77,7 +79,7 @@ impl Ledger for StreamLedger {
 
     fn charge(&mut self, charges: &LimitCharges, at: Timestamp, now: Timestamp) {
         let live = self.live.load();
-        let Some(shared) = live.shared(&charges.limit) else { return };
+        let Some(shared) = live.shared(&charges.limit) else { return live.reset_shares(charges, now) };
         let (state, allowed) = (shared.state, &shared.limit.allowed);
         let by_plan = if charges.plan.is_empty() { Variant::Usual } else { allowed.plan(&charges.plan) };
         let mut received = 0_u64;
@@ -125,6 +127,19 @@ impl Ledger for StreamLedger {
 }
 
 impl Live {
+    /// Gives back the units of keys that a peer has reset, if each replica has a share of their limit.
+    fn reset_shares(&self, charges: &LimitCharges, now: Timestamp) {
+        let Some(applied) = self.policy.by_name(&charges.limit) else { return };
+        let Some(state) = self.states.get(applied.index) else { return };
+        let plan = Some(&*charges.plan).filter(|plan| !plan.is_empty());
+        let is_reset = |units| units == RESET_UNITS && matches!(applied.limit.strategy, Strategy::Split(_));
+        for (key, _) in charges.each().filter(|(_, units)| is_reset(*units)) {
+            if let Some(rule) = applied.limit.allowed.rule(self.variant(&applied, key, plan)) {
+                state.settle(key, rule, RESET_UNITS, 0, now);
+            }
+        }
+    }
+
     /// The states of keys that owe, from `at` on, and where the next part begins.
     fn shared_states(&self, at: &Cursor, now: Timestamp) -> (Vec<LimitStates>, Option<Cursor>) {
         let (mut parts, mut keys) = (Vec::new(), 0);

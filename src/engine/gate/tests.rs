@@ -2,6 +2,7 @@
 
 mod adaptation;
 mod adapted_rate;
+mod adopt_rules;
 mod bans;
 mod candidate;
 mod dates;
@@ -430,6 +431,7 @@ impl Script {
         let policy = policy.with_priorities(self.priorities.clone(), None);
         let live = self.gate.install_with(policy, self.caps, Arc::new(TokenCache::new(10)), &stores);
         self.before = std::mem::replace(&mut self.live, Box::leak(Box::new(live)));
+        self.gate.adopt_rules(self.before, self.live);
     }
 
     /// A row about the store.

@@ -33,6 +33,8 @@ pub enum Verdict<'l> {
 pub enum Rejection {
     /// The cost is above the capacity of a limit.
     Cost,
+    /// A ramp has lowered a limit to zero, and requests are not [gone](Cause::Gone).
+    Zero,
     /// The store of a limit is down, and requests are rejected then.
     Store,
     /// A limit that rejects is exhausted, the key is banned, or the request may not wait.

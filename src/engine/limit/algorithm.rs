@@ -14,18 +14,16 @@ use super::late::units::LateByRate;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, Unportable};
 use super::rule::{Rule, Scale, Settings};
-use super::state::{self, State};
+use super::state::{self, Receipt, State};
 use super::{Allowance, Decision, Quota, QuotaError, Rate, RemainingByRate, Retry};
-use super::{
-    concurrency, fair_share, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket,
-};
+use super::{concurrency, fair_share, fixed_window, sliding_log, sliding_window, sub_window, token_bucket};
 use crate::base::time::Timestamp;
 
 algorithms! {
     /// See [`token_bucket`].
     1 "token_bucket" TokenBucket(token_bucket::Bucket),
-    /// See [`leaky_bucket`].
-    2 "leaky_bucket" LeakyBucket(leaky_bucket::State),
+    /// See [`token_bucket::Bucket`].
+    2 "leaky_bucket" LeakyBucket(token_bucket::Bucket),
     /// See [`fixed_window`].
     3 "fixed_window" FixedWindow(fixed_window::State),
     /// See [`sliding_log`].
@@ -48,7 +46,7 @@ impl AlgorithmName {
         let quota = || Quota::new(rate, burst);
         Ok(match self {
             Self::TokenBucket => Algorithm::TokenBucket(quota()?),
-            Self::LeakyBucket => Algorithm::LeakyBucket(leaky_bucket::Rule { quota: quota()?, shapes }),
+            Self::LeakyBucket => Algorithm::LeakyBucket(quota()?.shaping(shapes)),
             Self::FixedWindow => Algorithm::FixedWindow(match calendar {
                 Some(calendar) => fixed_window::Rule::in_calendar(rate.count, calendar.clone())?,
                 None => fixed_window::Rule::from_first(rate)?,
@@ -244,8 +242,8 @@ impl AnyState {
     /// return no less for it.
     pub fn take_back(&mut self, rule: &Algorithm, units: u64, at: Timestamp, now: Timestamp) {
         match (&mut *self, rule) {
-            (Self::TokenBucket(state), Algorithm::TokenBucket(quota)) => state.take_back(quota, units, at),
-            (Self::LeakyBucket(state), Algorithm::LeakyBucket(rule)) => state.take_back(rule, units, at),
+            (Self::TokenBucket(state), Algorithm::TokenBucket(quota))
+            | (Self::LeakyBucket(state), Algorithm::LeakyBucket(quota)) => state.take_back(quota, units, at),
             (Self::Several(state), Algorithm::Several(rules)) => {
                 State::adopt(state, rules, at);
                 let each = state.states.iter_mut().zip(rules);
@@ -266,8 +264,8 @@ impl AnyState {
     /// Adopts the rates of buckets. The other states decide under any rule without that.
     pub fn adopt_rate(&mut self, rule: &Algorithm, now: Timestamp) {
         match (self, rule) {
-            (Self::TokenBucket(state), Algorithm::TokenBucket(quota)) => state.adopt(quota, now),
-            (Self::LeakyBucket(state), Algorithm::LeakyBucket(rule)) => state.adopt(rule, now),
+            (Self::TokenBucket(state), Algorithm::TokenBucket(quota))
+            | (Self::LeakyBucket(state), Algorithm::LeakyBucket(quota)) => state.adopt(quota, now),
             (Self::Several(several), Algorithm::Several(rules)) if several.is_paired(rules) => {
                 several.states.iter_mut().zip(rules).for_each(|(state, rule)| state.adopt_rate(rule, now));
             }

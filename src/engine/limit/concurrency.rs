@@ -14,7 +14,7 @@ use self::adaptive::{Bound, Range};
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
 use super::rule::{self, Scale};
-use super::state::{self, charged, settled};
+use super::state::{self, charged, dated_receipt, settled};
 use super::{Decision, Pace, QuotaError, Retry};
 use crate::base::time::Timestamp;
 
@@ -116,6 +116,8 @@ impl State {
 pub struct Receipt {
     cost: u64,
 }
+
+dated_receipt!(Receipt);
 
 impl state::State for State {
     type Rule = Rule;

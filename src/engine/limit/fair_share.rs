@@ -149,6 +149,12 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Option<token_bucket::Receipt>);
 
+impl state::Receipt for Receipt {
+    fn part(&self, units: u64, grown: u64) -> (Self, u64) {
+        (Self(self.0.map(|receipt| state::Receipt::part(&receipt, units, grown).0)), 0)
+    }
+}
+
 impl State {
     /// The sharer, as `rule` has it.
     fn asker(&self, rule: &Rule) -> Asker {

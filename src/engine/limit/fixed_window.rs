@@ -15,7 +15,7 @@ use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, signed, to_us_ceil, us};
 use super::rule::{self, Scale};
-use super::state::{self, charged, settled};
+use super::state::{self, charged, dated_receipt, settled};
 use super::{Allowance, Calendar, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
 
@@ -193,6 +193,8 @@ pub struct Receipt {
     cost: u64,
     ends: Timestamp,
 }
+
+dated_receipt!(Receipt);
 
 impl Receipt {
     /// Whether the window of the charge has ended at `now`.

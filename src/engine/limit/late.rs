@@ -215,9 +215,8 @@ fn counts_ns(rule: &Algorithm) -> u64 {
 
 fn bucket(rate: &Algorithm) -> Option<&Quota> {
     match rate {
-        Algorithm::TokenBucket(quota) => Some(quota),
         // One that shapes has units of one request at a time: none of several shares.
-        Algorithm::LeakyBucket(rule) if !rule.shapes => Some(&rule.quota),
+        Algorithm::TokenBucket(quota) | Algorithm::LeakyBucket(quota) if !quota.shapes() => Some(quota),
         _ => None,
     }
 }

@@ -21,7 +21,6 @@ pub mod token_bucket;
 pub mod concurrency;
 pub mod fair_share;
 pub mod fixed_window;
-pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod sub_window;

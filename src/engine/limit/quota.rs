@@ -16,6 +16,7 @@ pub struct Quota {
     interval_tag: IntervalTag,
     by_interval: Divisor,
     by_burst: Divisor,
+    shapes: bool,
 }
 
 const INTERVAL_NS_MIN: u64 = 100;
@@ -74,6 +75,7 @@ impl Quota {
                 interval_tag: IntervalTag::new(interval_ns),
                 by_interval: Divisor::new(interval_ns),
                 by_burst: Divisor::new(burst),
+                shapes: false,
             }),
             _ => Err(QuotaError::TooLong),
         }
@@ -110,12 +112,22 @@ impl Quota {
         self.period_ns
     }
 
+    /// Whether requests pass one by one, as in a leaky bucket that is a queue.
+    pub const fn shapes(&self) -> bool {
+        self.shapes
+    }
+
+    /// The quota of a bucket that shapes, or does not.
+    pub const fn shaping(self, shapes: bool) -> Self {
+        Self { shapes, ..self }
+    }
+
     pub(super) const fn interval_tag(&self) -> IntervalTag {
         self.interval_tag
     }
 }
 
-/// The rule of buckets: of [`token_bucket`](super::token_bucket) alone, and in that of [`leaky_bucket`](super::leaky_bucket).
+/// The rule of token buckets and leaky buckets, see [`token_bucket`](super::token_bucket).
 impl Rule for Quota {
     fn capacity(&self) -> u64 {
         self.burst
@@ -140,7 +152,7 @@ impl Rule for Quota {
     }
 
     fn is_within(&self, other: &Self) -> bool {
-        self.burst <= other.burst && self.interval_ns >= other.interval_ns
+        self.shapes == other.shapes && self.burst <= other.burst && self.interval_ns >= other.interval_ns
     }
 
     fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
@@ -148,7 +160,8 @@ impl Rule for Quota {
         if interval_ns < INTERVAL_NS_MIN {
             return Err(QuotaError::TooFast);
         }
-        Self::from_interval(interval_ns, scale.time_ns(self.period_ns), scale.units(self.burst))
+        let scaled = Self::from_interval(interval_ns, scale.time_ns(self.period_ns), scale.units(self.burst))?;
+        Ok(scaled.shaping(self.shapes))
     }
 
     fn to_portable(&self, max_debt: u64) -> Result<Self, Unportable> {
@@ -163,7 +176,7 @@ impl Rule for Quota {
 
     fn portable_numbers(&self, _: Timestamp) -> [i64; 5] {
         let tag = self.interval_tag;
-        [self.burst, self.interval_ns, tag.interval_ns(), tag.interval_ns_ceil(), 0].map(signed)
+        [self.burst, self.interval_ns, tag.interval_ns(), tag.interval_ns_ceil(), self.shapes.into()].map(signed)
     }
 
     #[cfg(test)]

@@ -15,7 +15,7 @@ use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
 use super::rule::{self, Scale};
-use super::state::{self, charged, settled};
+use super::state::{self, charged, dated_receipt, settled};
 use super::{Allowance, BACKDATE_NS_MAX, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
 
@@ -95,6 +95,8 @@ pub struct Receipt {
     cost: u64,
     at: Timestamp,
 }
+
+dated_receipt!(Receipt);
 
 impl State {
     /// The number of entries that have expired at `now`, and their units.

@@ -14,7 +14,7 @@ use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, to_us};
 use super::rule::{Rule, Scale};
-use super::state::{self, charged, settled};
+use super::state::{self, charged, dated_receipt, settled};
 use super::{Allowance, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
 
@@ -70,6 +70,8 @@ pub struct Receipt {
     began: Timestamp,
     period_ns: u64,
 }
+
+dated_receipt!(Receipt);
 
 /// Windows that are counted exactly for a wait; further ahead it is estimated.
 const WINDOWS_COUNTED_MAX: usize = 1024;

@@ -12,6 +12,29 @@ use super::late::units::LateUnits;
 use super::{Decision, Remaining, RemainingByRate, Retry};
 use crate::base::time::Timestamp;
 
+/// The proof of a charge, with which it can be undone.
+pub trait Receipt: Clone + Debug {
+    /// The proof of the last `units` of the charge and of `grown` units that its request was charged since, and the units that
+    /// it does not prove.
+    fn part(&self, units: u64, grown: u64) -> (Self, u64);
+}
+
+/// Implements [`Receipt`] for a charge of `cost` units in a window or a log, where units that were charged since may be at
+/// another place.
+macro_rules! dated_receipt {
+    ($Receipt:ty) => {
+        impl state::Receipt for $Receipt {
+            fn part(&self, units: u64, grown: u64) -> (Self, u64) {
+                let mut part = *self;
+                part.cost = units.min(self.cost);
+                (part, (units - part.cost).min(grown))
+            }
+        }
+    };
+}
+
+pub(super) use dated_receipt;
+
 /// The state of one key under one algorithm.
 ///
 /// All functions but [`State::refund`] take the rule in force. A rule that differs from that of the state is adopted
@@ -20,7 +43,7 @@ pub trait State: Clone + Debug {
     /// The algorithm's parameters.
     type Rule;
     /// The proof of a charge, with which it can be undone.
-    type Receipt: Clone + Debug;
+    type Receipt: Receipt;
 
     /// The state of a new key.
     fn fresh(rule: &Self::Rule) -> Self;
@@ -54,14 +77,16 @@ pub trait State: Clone + Debug {
     /// The proof of the charge that was just admitted at `now`. Only valid directly after [`State::admit`].
     fn receipt(&self, cost: u64, now: Timestamp) -> Self::Receipt;
 
-    /// Gives a charge back that was made under `rule`, as far as its units have not come back by themselves. To be called at
-    /// most once a charge. Adopts no rule: a charge under another one than that of the state may give nothing back.
+    /// Gives a charge back that was made under `rule`, or a [part](Receipt::part) of it, as far as its units have not come back
+    /// by themselves. To be called at most once a charge. Adopts no rule: a charge under another one than that of the state
+    /// may give nothing back.
     ///
     /// It never gives back too much: in any order of refunds, the other charges stay within the algorithm's bound. At the
     /// instant of the charge it is exact. Returns the units that are given back, rounded.
     fn refund(&mut self, rule: &Self::Rule, receipt: &Self::Receipt, now: Timestamp) -> u64;
 
-    /// Charges `extra` units whether they fit or not. A negative number gives units back, up to the capacity.
+    /// Charges `extra` units whether they fit or not. A negative number gives units back, up to the capacity. That is for
+    /// units of no known charge: it also gives back what has come back by itself.
     ///
     /// At most `max_debt` units are charged beyond the limit. `remaining` is 0 until the debt is paid. Returns the units
     /// that are charged or, if negative, given back, rounded.

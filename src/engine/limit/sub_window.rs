@@ -18,7 +18,7 @@ use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
 use super::rule::Rule as _;
-use super::state::{self, charged, settled};
+use super::state::{self, charged, dated_receipt, settled};
 use super::{Allowance, Decision, Rate, Retry};
 use crate::base::time::Timestamp;
 
@@ -43,6 +43,8 @@ pub struct Receipt {
     number: u64,
     sub_ns: u64,
 }
+
+dated_receipt!(Receipt);
 
 impl State {
     fn n(&self) -> u64 {

@@ -10,7 +10,7 @@ mod vectors;
 
 use std::time::Duration;
 
-use super::state::State as _;
+use super::state::{Receipt as _, State as _};
 use super::{Algorithm, AlgorithmName, AnyState, Calendar, Decision, Rate, Retry, Settings, Unit};
 use crate::base::split_mix::{STEP, mix};
 use crate::base::time::Timestamp;
@@ -112,7 +112,7 @@ pub(in crate::engine::limit) use tables;
 ///
 /// - `rule ALGORITHM ...`: the rule from here on
 /// - `AT COST DECISION REMAINING RESET RETRY`: a request, whose peek agrees; a reset of `?` is unknown
-/// - `AT refund N`: gives back the `N`th of all charges so far, from 1
+/// - `AT refund N`: gives back the `N`th of all charges so far, from 1; `AT refund N UNITS`: a part of it
 /// - `AT settle EXTRA MAX_DEBT`
 /// - `AT wait AHEAD COST RETRY`: the wait of a request behind others
 pub(in crate::engine::limit) fn check(rule: &str, rows: &str) {
@@ -128,6 +128,10 @@ pub(in crate::engine::limit) fn check(rule: &str, rows: &str) {
             [when, "refund", number] => {
                 let (rule, receipt) = &receipts[number.parse::<usize>().unwrap() - 1];
                 state.refund(rule, receipt, at(when));
+            }
+            [when, "refund", number, units] => {
+                let (rule, receipt) = &receipts[number.parse::<usize>().unwrap() - 1];
+                state.refund(rule, &receipt.part(units.parse().unwrap(), 0).0, at(when));
             }
             [when, "settle", extra, max_debt] => {
                 state.settle(&rule, extra.parse().unwrap(), max_debt.parse().unwrap(), at(when));

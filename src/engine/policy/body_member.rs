@@ -74,6 +74,7 @@ pub(super) fn boolean(value: bool) -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::fields::Fields;
     use crate::engine::units::RequestPointers;
 
     #[test]
@@ -107,7 +108,7 @@ mod tests {
             (&long_text, [true; 5]),
         ] {
             let pointers = RequestPointers::new([&model.pointer, &stream.pointer]).unwrap();
-            let mut read = RequestBody::new(&pointers, std::iter::empty(), None);
+            let mut read = RequestBody::new(&pointers, Fields::NONE, None);
             read.push(body.as_bytes());
             read.end();
             let fits = |member: &BodyMember, test: &MemberTest| member.fits(test, Some(&read));

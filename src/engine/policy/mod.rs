@@ -60,7 +60,7 @@ pub use matching::notation::Mark;
 pub use matching::path;
 pub use matching::pattern::{PathPattern, PatternError};
 pub use matching::regex::{RegexError, TextRegex};
-pub use matching::values::{AmbiguousValue, Repeated, compared, in_header, is_empty_as_read};
+pub use matching::values::{AmbiguousValue, Repeated, compared, in_header, is_empty_as_read, is_in_form};
 pub use mismatch::Mismatch;
 pub use overload::Overload;
 pub use plan::{Plan, PlanSource};

@@ -159,7 +159,7 @@ impl Backend for TestStore {
         Some(KeyServer { name: "redis:6379".into(), unavailable: Some(why) })
     }
 
-    fn unavailable(&self) -> Vec<Unavailable> {
+    fn unavailable(&self, _: &str) -> Vec<Unavailable> {
         self.server("", Key { first: 0, second: 0 }).and_then(|server| server.unavailable).into_iter().collect()
     }
 

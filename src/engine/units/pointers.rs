@@ -27,6 +27,11 @@ impl Pointer {
         if is_long { Err("a JSON pointer has at most 16 names of at most 256 bytes") } else { Ok(Self(segments)) }
     }
 
+    /// The name of the outermost member.
+    pub(super) fn first_name(&self) -> &str {
+        self.0.first().map_or("", |name| name)
+    }
+
     /// A name of a member that is in all pointers, is no index, and stands in a document as it is or with `\u`.
     pub(super) fn common_name<'p>(pointers: &[&'p Self]) -> Option<&'p str> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);

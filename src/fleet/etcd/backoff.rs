@@ -2,38 +2,41 @@
 
 use std::time::Duration;
 
-/// The first pause.
-const FIRST: Duration = Duration::from_millis(100);
-/// The longest pause, without its random part.
-const LONGEST: Duration = Duration::from_secs(5);
-
-/// Pauses that double from 100 ms to 5 s, each with a random part of up to a half, so that the replicas of a fleet do not
-/// return at one instant.
+/// Pauses that double up to a bound, each with a random part, so that the replicas of a fleet do not return at one instant.
 #[derive(Debug)]
 pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    halves: u32,
     next: Duration,
 }
 
 impl Default for Backoff {
+    /// From 100 ms to 5 s, with a random part of up to a half.
     fn default() -> Self {
-        Self { next: FIRST }
+        Self::new(Duration::from_millis(100), Duration::from_secs(5), 1)
     }
 }
 
 impl Backoff {
+    /// The first and the longest pause, without the random part of up to so many halves of the pause.
+    pub const fn new(first: Duration, longest: Duration, halves: u32) -> Self {
+        Self { first, longest, halves, next: first }
+    }
+
     /// The next pause.
     pub fn pause(&mut self) -> Duration {
         let pause = self.next;
-        self.next = (pause * 2).min(LONGEST);
+        self.next = (pause * 2).min(self.longest);
         let mut random = [0; 1];
-        // Without random numbers the pause is the whole one.
+        // Without random numbers the pause has no random part.
         let part = getrandom::fill(&mut random).map_or(0, |()| u32::from(random[0]));
-        pause + pause * part / 512
+        pause + pause * self.halves * part / 512
     }
 
     /// Begins anew, after a success.
     pub fn reset(&mut self) {
-        *self = Self::default();
+        self.next = self.first;
     }
 }
 
@@ -43,13 +46,18 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_bound() {
-        let mut backoff = Backoff::default();
-        for ms in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
-            let pause = backoff.pause();
-            let whole = Duration::from_millis(ms);
-            assert!(whole <= pause && pause < whole * 3 / 2, "{ms}: {pause:?}");
+        let of_peers = Backoff::new(Duration::from_millis(25), Duration::from_secs(1), 2);
+        for (mut backoff, halves, least_ms) in [
+            (Backoff::default(), 1, [100, 200, 400, 800, 1600, 3200, 5000, 5000]),
+            (of_peers, 2, [25, 50, 100, 200, 400, 800, 1000, 1000]),
+        ] {
+            let bounds = least_ms.map(Duration::from_millis).map(|least| least..least + least * halves / 2);
+            for bounds in &bounds {
+                let pause = backoff.pause();
+                assert!(bounds.contains(&pause), "{pause:?} {bounds:?}");
+            }
+            backoff.reset();
+            assert!(bounds[0].contains(&backoff.pause()));
         }
-        backoff.reset();
-        assert!(backoff.pause() < Duration::from_millis(150));
     }
 }

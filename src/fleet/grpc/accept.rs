@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::preface::Prefaced;
 use super::routes::Routes;
-use super::server::{OpenConnection, RunningSettings, Server};
+use super::server::{Displaced, OpenConnection, RunningSettings, Server};
 use crate::engine::gate::{StoreTasks, WorkerStores};
 use crate::transport::net::Listener;
 use crate::transport::net::accept::AsyncListener;
@@ -83,49 +83,58 @@ fn begin(
     lifecycle: watch::Receiver<Lifecycle>,
     open: mpsc::Sender<Infallible>,
 ) {
-    let Some(counted) = OpenConnection::new(server) else { return };
+    let Some(displaced) = server.begin_opening() else { return };
     let (server, routes) = (Arc::clone(server), Rc::clone(routes));
     spawn_local(async move {
-        let _open = (counted, open);
+        let _open = open;
         socket.set_nodelay();
-        if let Err(error) = converse(&server, &routes, socket, peer, lifecycle).await {
+        if let Err(error) = converse(&server, &routes, (socket, peer), displaced, lifecycle).await {
             tracing::debug!(%error, "a gRPC connection ended");
         }
     });
 }
 
 async fn converse(
-    server: &Server,
-    routes: &Rc<Routes>,
-    socket: Socket,
-    peer: IpAddr,
+    server: &Arc<Server>,
+    routes: &Routes,
+    (socket, peer): (Socket, IpAddr),
+    displaced: Displaced,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     let settings = server.settings.load_full();
     match &settings.tls {
         None => {
-            let opened = timeout(OPENING_TIMEOUT, Prefaced::read(socket)).await.map_err(io::Error::from).flatten()?;
+            let opened = open(Prefaced::read(socket), displaced).await?;
+            let _counted = OpenConnection::new(server)?;
             call(routes, &settings, peer, opened, &mut lifecycle).await
         }
         Some(tls) => {
-            let opening = async { Prefaced::read(tls.accept(socket).await?).await };
-            let opened = timeout(OPENING_TIMEOUT, opening).await.map_err(io::Error::from).flatten();
+            let opened = open(async { Prefaced::read(tls.accept(socket).await?).await }, displaced).await;
             let opened = opened.inspect_err(|_| server.metrics.tls_handshakes_failed.inc())?;
+            let _counted = OpenConnection::new(server)?;
             call(routes, &settings, peer, opened, &mut lifecycle).await
         }
     }
 }
 
+/// Opens a connection in time, unless newer ones take its place.
+async fn open<S>(opening: impl Future<Output = io::Result<S>>, displaced: Displaced) -> io::Result<S> {
+    tokio::select! {
+        opened = timeout(OPENING_TIMEOUT, opening) => opened.map_err(io::Error::from).flatten(),
+        _ = displaced => Err(io::Error::other("newer connections take its place")),
+    }
+}
+
 /// Serves the calls of a connection. While the worker drains, calls that have begun are finished.
 async fn call(
-    routes: &Rc<Routes>,
+    routes: &Routes,
     running: &RunningSettings,
     peer: IpAddr,
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     lifecycle: &mut watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     let service = service_fn(|request| {
-        let answer = routes.call(request, peer);
+        let answer = routes.call(request, peer, running.settings.max_message_bytes);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = http2::Builder::new(LocalExecutor);
@@ -155,5 +164,76 @@ struct LocalExecutor;
 impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, stream: F) {
         spawn_local(stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arc_swap::ArcSwap;
+    use bytes::Bytes;
+    use http::Request;
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::body::Frame;
+    use hyper::client::conn::http2::handshake;
+    use tokio::task::LocalSet;
+    use tokio::time::sleep;
+    use tokio_stream::StreamExt;
+    use tonic::Code;
+
+    use super::*;
+    use crate::base::telemetry::{Metrics, Taps};
+    use crate::base::time::{Clock, instant_now};
+    use crate::engine::gate::{Gate, HoldCaps, NewestLive};
+    use crate::engine::policy::Policy;
+    use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
+    use crate::engine::store::Usage;
+    use crate::fleet::grpc::settings::{ServiceListener, ServiceSettings};
+    use crate::transport::net::ListenAddress;
+
+    fn server() -> Arc<Server> {
+        let metrics = Arc::new(Metrics::new("", "").unwrap());
+        let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
+        let (trusted, header, prefixes) = (Vec::new(), AddressHeader::XForwardedFor, Prefixes::default());
+        let policy = Policy::new(Vec::new(), Vec::new(), ClientIpRules { trusted, header, prefixes });
+        let caps = HoldCaps { all: Usage::default(), per_client: Usage::default() };
+        let live = NewestLive::new(ArcSwap::from_pointee(gate.install(policy, caps, 0)));
+        let taps = Arc::new(Taps::new(metrics.taps.clone()));
+        let listen = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
+        let listener = ServiceListener { listen, max_connections: 1, has_tls: false };
+        let settings = ServiceSettings { tls: None, max_streams: 10, max_message_bytes: 1024, profiles: None };
+        Arc::new(Server::new(gate, live, metrics, taps, (listener, settings), false).unwrap())
+    }
+
+    /// A call whose message does not arrive ends; a stream that is open does not.
+    #[tokio::test(start_paused = true)]
+    async fn a_message_must_arrive_in_time() {
+        let run = async {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let server = server();
+            let (routes, running) = (Routes::new(&server, &StoreTasks::new().0), server.settings.load_full());
+            let (_lifecycle, mut lifecycle) = watch::channel(Lifecycle::Running);
+            let peer = IpAddr::from([127, 0, 0, 1]);
+            spawn_local(async move { call(&routes, &running, peer, far, &mut lifecycle).await });
+            let (mut send, connection) = handshake(LocalExecutor, TokioIo::new(near)).await.unwrap();
+            spawn_local(connection);
+            let mut begin = |path: &str| {
+                let begun = Frame::data(Bytes::from_static(&[0, 0, 0, 1, 0, 10]));
+                let body = tokio_stream::once(Ok::<_, Infallible>(begun)).chain(tokio_stream::pending());
+                let head = Request::post(format!("http://weir.test{path}")).header("content-type", "application/grpc");
+                send.send_request(head.body(StreamBody::new(body)).unwrap())
+            };
+            let mut stream = begin("/weir.v1.Limiter/CheckStream").await.unwrap().into_body();
+            for path in ["/weir.v1.Limiter/Check", "/weir.v1.charges.Charges/Join", "/grpc.health.v1.Health/Watch"] {
+                let began = instant_now();
+                let answer = begin(path).await.unwrap();
+                assert_eq!(answer.headers()["grpc-status"], (Code::DeadlineExceeded as i32).to_string().as_str());
+                assert_eq!(began.elapsed().as_secs(), 15, "{path}");
+            }
+            tokio::select! {
+                piece = stream.frame() => panic!("{piece:?}"),
+                () = sleep(Duration::from_mins(5)) => {}
+            }
+        };
+        LocalSet::new().run_until(run).await;
     }
 }

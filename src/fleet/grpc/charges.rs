@@ -129,7 +129,7 @@ impl Server {
                 // The call may still be on its way, and the first of its session.
                 let ended = self.askers.calls(call.session).and_then(|calls| lock(&calls).end(call.number));
                 for receipt in ended.iter().flatten().flatten() {
-                    Gate::give_back_keyed(receipt);
+                    Gate::give_back_keyed(receipt, receipt.units);
                 }
             }
             Change::Charge(charge) => self.give_back(live, charge),
@@ -155,7 +155,7 @@ impl Server {
                 let index = usize::try_from(charge.index).unwrap_or(usize::MAX);
                 let receipt = charged.and_then(|charged| charged.get_mut(index)?.take());
                 if let Some(receipt) = receipt {
-                    Gate::give_back_keyed(&receipt);
+                    Gate::give_back_keyed(&receipt, charge.units);
                 }
             }
             Err(_) => late(),

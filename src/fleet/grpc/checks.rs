@@ -16,6 +16,9 @@ use super::watched::WatchedCheck;
 use crate::engine::gate::{Balance, Decider, Live, NamedCharge, NamedVerdict, StoreTasks, UNITS_MAX, WorkerStores};
 use crate::engine::policy::descriptors::{CHECK_ENTRIES, Entry};
 
+/// Bytes of a text of a caller that a status quotes. Clients lose a status that is long.
+const QUOTED_BYTES_MAX: usize = 128;
+
 /// The services of checks on one worker.
 #[derive(Clone, Debug)]
 pub(super) struct LimiterApi {
@@ -132,6 +135,7 @@ impl Server {
         let entries: [Entry<'_>; 3] = [(of_actor, actor), (of_scope, scope), (of_method, method)];
         let Some(rule) = live.policy.descriptors.of_check(&entries) else {
             self.checks.limiter.unmatched.inc();
+            let [scope, method] = [scope, method].map(|text| &text[..text.floor_char_boundary(QUOTED_BYTES_MAX)]);
             let what = format!("no [[grpc.check]] fits scope {scope:?} and method {method:?}");
             return Err(Status::not_found(what));
         };

@@ -30,4 +30,4 @@ mod checks;
 pub mod proto;
 
 pub use accept::serve;
-pub use server::Server;
+pub use server::{OPENING_MIN, Server};

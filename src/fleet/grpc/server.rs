@@ -1,10 +1,13 @@
 //! The state of the limiter service, shared by all workers: it answers checks in terms of the protocols.
 
-use std::fmt;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, io};
 
 use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
@@ -19,6 +22,15 @@ use crate::engine::gate::{ChargeError, Gate, Live, NamedCharge, NewestLive};
 use crate::engine::policy::descriptors::{DescriptorRule, Entry, MappedLimit};
 use crate::fleet::stores::service::proto::charges_server::ChargesServer;
 
+/// Connections that may open at once whatever the number of open ones is. Strangers without a certificate get no further.
+pub const OPENING_MIN: usize = 64;
+
+/// Connections that may open at once. Each new one looks at all of them.
+const OPENING_MAX: usize = 1024;
+
+/// Ends when newer connections take the place of one that is not open yet.
+pub(super) type Displaced = oneshot::Receiver<Infallible>;
+
 /// The limiter service of a process.
 #[derive(Debug)]
 pub struct Server {
@@ -31,8 +43,12 @@ pub struct Server {
     pub(super) settings: ArcSwap<RunningSettings>,
     pub(super) health: HealthReporter,
     pub(super) askers: Askers,
+    /// Whether there is `fleet.secret`, without which no other Weir can join.
+    pub(super) has_fleet_secret: bool,
     listener: ServiceListener,
     open: AtomicUsize,
+    /// The connections that are not open yet, the oldest first. Locked for a moment for each new one.
+    opening: Mutex<VecDeque<oneshot::Sender<Infallible>>>,
 }
 
 /// The settings in force.
@@ -69,8 +85,8 @@ impl Server {
         live: NewestLive,
         metrics: Arc<Metrics>,
         taps: Arc<Taps>,
-        listener: ServiceListener,
-        settings: ServiceSettings,
+        (listener, settings): (ServiceListener, ServiceSettings),
+        has_fleet_secret: bool,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
             askers: Askers::new(random_process()?),
@@ -81,8 +97,10 @@ impl Server {
             taps,
             settings: ArcSwap::from_pointee(RunningSettings::new(settings)),
             health: HealthReporter::new(),
+            has_fleet_secret,
             listener,
             open: AtomicUsize::new(0),
+            opening: Mutex::default(),
         })
     }
 
@@ -98,6 +116,24 @@ impl Server {
             new.tls.clone_from(&before.tls); // so that callers can resume their sessions
         }
         self.settings.store(Arc::new(new));
+    }
+
+    /// Begins to open a connection; none if there are too many open ones. It may take the place of the oldest that is not
+    /// open yet.
+    pub(super) fn begin_opening(&self) -> Option<Displaced> {
+        let free = self.listener.max_connections.saturating_sub(self.open.load(Ordering::Relaxed));
+        if free == 0 {
+            self.checks.connections_refused.inc();
+            return None;
+        }
+        let (place, displaced) = oneshot::channel();
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        opening.retain(|place| !place.is_closed());
+        while opening.len() >= free.clamp(OPENING_MIN, OPENING_MAX) && opening.pop_front().is_some() {
+            self.checks.connections_refused.inc();
+        }
+        opening.push_back(place);
+        Some(displaced)
     }
 
     /// Tells callers whether the services serve.
@@ -159,15 +195,18 @@ fn random_process() -> Result<u64, getrandom::Error> {
 pub(super) struct OpenConnection(Arc<Server>);
 
 impl OpenConnection {
-    /// Counts a connection; none if there are too many.
-    pub(super) fn new(server: &Arc<Server>) -> Option<Self> {
+    /// Counts a connection.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(super) fn new(server: &Arc<Server>) -> io::Result<Self> {
         if server.open.fetch_add(1, Ordering::Relaxed) >= server.listener.max_connections {
             server.open.fetch_sub(1, Ordering::Relaxed);
             server.checks.connections_refused.inc();
-            return None;
+            return Err(io::Error::other("there are too many connections"));
         }
         server.checks.connections.inc();
-        Some(Self(Arc::clone(server)))
+        Ok(Self(Arc::clone(server)))
     }
 }
 

@@ -6,7 +6,7 @@
 //! Not here: which trailer fields are forwarded.
 
 use super::limits::Underscores;
-use crate::base::fields::{FieldBuf, TOKEN, VALUE, is};
+use crate::base::fields::{FieldBuf, PLAIN, TOKEN, VALUE, is};
 
 /// Bytes of a trailer section, with its empty line.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
@@ -57,7 +57,7 @@ pub(super) struct Chunked {
     trailers: Vec<u8>,
     trailer_count: usize,
     trailers_max: usize,
-    /// Treatment of trailer fields with `_` in their names.
+    /// Treatment of trailer fields whose names services may read as another name.
     underscores: Underscores,
 }
 
@@ -172,8 +172,9 @@ impl Chunked {
             return None;
         }
         self.trailers.push(byte);
+        let is_refused = self.underscores == Underscores::Refuse && is(byte, TOKEN) && !is(byte, PLAIN);
         match (self.part, byte) {
-            (Part::TrailerLine | Part::TrailerName, b'_') if self.underscores == Underscores::Refuse => None,
+            (Part::TrailerLine | Part::TrailerName, _) if is_refused => None,
             (Part::TrailerLine, b'\r') => Some(Part::LastLf),
             (Part::TrailerLine, _) if is(byte, TOKEN) => {
                 self.trailer_count += 1;

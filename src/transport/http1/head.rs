@@ -12,7 +12,7 @@ use memchr::{memchr, memchr_iter};
 use super::body::Framing;
 use super::limits::{HeadFault, Limits, MEMBERS_MAX};
 use super::syntax::{NAME_BYTES_MAX, is_method, is_target, trim_start};
-use crate::base::fields::{Spans, TOKEN, is, is_value, parse_length, trim_ows};
+use crate::base::fields::{PLAIN, Spans, TOKEN, is, is_value, parse_length, trim_ows};
 
 /// Empty lines that may come before a request line (RFC 9112, section 2.2).
 const LEADING_LINES_MAX: u8 = 2;
@@ -148,7 +148,10 @@ impl HeadParser {
         if self.fields.len() >= limits.max_headers {
             return Err(HeadFault::TooLarge);
         }
-        let name_len = line.iter().position(|&byte| !is(byte, TOKEN)).unwrap_or(line.len());
+        let len_of = |class| line.iter().position(|&byte| !is(byte, class)).unwrap_or(line.len());
+        let plain_len = len_of(PLAIN);
+        let is_plain = line.get(plain_len) == Some(&b':');
+        let name_len = if is_plain { plain_len } else { len_of(TOKEN) };
         let (name, rest) = line.split_at(name_len);
         let value = match rest {
             [b' ' | b'\t', ..] if name.is_empty() => return Err(HeadFault::Malformed("folded field line")),
@@ -161,7 +164,7 @@ impl HeadParser {
         if !is_value(value) {
             return Err(HeadFault::Malformed("field value"));
         }
-        if !limits.underscores.allows(name)? {
+        if !is_plain && !limits.underscores.allows(name)? {
             return Ok(());
         }
         let trimmed = trim_ows(value);

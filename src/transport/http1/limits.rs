@@ -1,5 +1,7 @@
 //! Limits of a request head, and the faults for which a head is refused.
 
+use crate::base::fields::{PLAIN, are_all};
+
 /// The longest target that `http::Uri` accepts.
 const URI_BYTES_MAX: usize = u16::MAX as usize - 1;
 
@@ -16,12 +18,13 @@ pub struct Limits {
     pub max_headers: usize,
     /// Bytes of the target, at most 65 534; above it [`HeadFault::UriTooLong`].
     pub max_uri_bytes: usize,
-    /// Treatment of fields with `_` in their names.
+    /// Treatment of fields whose names services may read as another name.
     pub underscores: Underscores,
 }
 
-/// Treatment of request fields with `_` in their names. CGI and WSGI make one variable of `X-Name` and `X_Name`. So a
-/// client could forge a field that a service trusts, because proxies write it.
+/// Treatment of request fields whose names are not [`PLAIN`]. CGI and WSGI make one variable of `X-Name` and `X_Name`;
+/// PHP, Caddy and lighttpd also of `X.Name`. So a client could forge a field that a service trusts, because proxies write
+/// it. Metadata of gRPC may have `_` and `.` in its keys, and is treated alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Underscores {
     /// Such fields are removed.
@@ -41,9 +44,9 @@ impl Underscores {
     pub(crate) fn allows(self, name: &[u8]) -> Result<bool, HeadFault> {
         match self {
             Self::Keep => Ok(true),
-            _ if !name.contains(&b'_') => Ok(true),
+            _ if are_all(name, PLAIN) => Ok(true),
             Self::Drop => Ok(false),
-            Self::Refuse => Err(HeadFault::Malformed("`_` in a field name")),
+            Self::Refuse => Err(HeadFault::Malformed("a field name with more than letters, digits and `-`")),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Attacks on the parser, one in each row, each cut at every offset. The result must not depend on the cuts.
 
+use std::collections::HashSet;
+
 use super::HeadFault::{self, AmbiguousFraming, ConnectRefused, Malformed, TooLarge, UriTooLong};
 use super::{BodyStep, EXTENSION_BYTES_MAX, HeadStep, Limits, RequestReader, TRAILER_BYTES_MAX, Underscores};
 use crate::base::fields::{Fields, Spans};
@@ -459,22 +461,30 @@ fn bytes_after_an_upgrade_are_no_request() {
 }
 
 #[test]
-fn fields_with_underscores() {
-    let chunked = "transfer-encoding: chunked\r\ntrailer: x_t, x-t\r\n\r\n0\r\nx_t: 1\r\nx-t: 2\r\n\r\n";
-    let stream = format!("POST / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-A: 2\r\nContent_Length: 9\r\n{chunked}");
-    let refused = Malformed("`_` in a field name");
-    let names = |fields: &[(String, Vec<u8>)]| fields.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    for (underscores, expected, trailers) in [
-        (Underscores::Drop, &["host", "trailer", "transfer-encoding", "x-a"][..], &["x-t"][..]),
-        (Underscores::Keep, &["content_length", "host", "trailer", "transfer-encoding", "x-a", "x_a"], &["x-t", "x_t"]),
-    ] {
-        let read = run(Limits { underscores, ..LIMITS }, stream.as_bytes(), &[]);
-        assert_eq!((read.fault, read.requests.len()), (None, 1), "{underscores:?}");
-        assert_eq!(names(&read.requests[0].fields), expected, "{underscores:?}");
-        assert_eq!(names(&read.requests[0].trailers), trailers, "{underscores:?}");
+fn names_that_services_may_read_as_others() {
+    for sign in ["_", ".", "!", "~"] {
+        let chunked = "transfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n0\r\nx_t: 1\r\nx-t: 2\r\n\r\n";
+        let stream = format!("POST / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-A: 2\r\nContent_Length: 9\r\n{chunked}");
+        let stream = stream.replace('_', sign);
+        let with_sign = |names: &[&str]| names.iter().map(|name| name.replace('_', sign)).collect::<HashSet<_>>();
+        let names = |fields: &[(String, Vec<u8>)]| fields.iter().map(|(name, _)| name.clone()).collect::<HashSet<_>>();
+        for (underscores, expected, trailers) in [
+            (Underscores::Drop, &["host", "trailer", "transfer-encoding", "x-a"][..], &["x-t"][..]),
+            (
+                Underscores::Keep,
+                &["content_length", "host", "trailer", "transfer-encoding", "x-a", "x_a"],
+                &["x-t", "x_t"],
+            ),
+        ] {
+            let read = run(Limits { underscores, ..LIMITS }, stream.as_bytes(), &[]);
+            assert_eq!((read.fault, read.requests.len()), (None, 1), "{sign} {underscores:?}");
+            assert_eq!(names(&read.requests[0].fields), with_sign(expected), "{sign} {underscores:?}");
+            assert_eq!(names(&read.requests[0].trailers), with_sign(trailers), "{sign} {underscores:?}");
+        }
+        let strict = Limits { underscores: Underscores::Refuse, ..LIMITS };
+        let refused = Malformed("a field name with more than letters, digits and `-`");
+        assert_eq!(run(strict, stream.as_bytes(), &[]).fault.map(|(_, fault)| fault), Some(refused), "{sign}");
+        let in_trailer = stream.replace(&format!("X{sign}A"), "X-B").replace(&format!("Content{sign}L"), "Content-T");
+        assert_eq!(run(strict, in_trailer.as_bytes(), &[]).phase, Phase::Broken, "{sign}");
     }
-    let strict = Limits { underscores: Underscores::Refuse, ..LIMITS };
-    assert_eq!(run(strict, stream.as_bytes(), &[]).fault.map(|(_, fault)| fault), Some(refused));
-    let in_trailer = stream.replace("X_A", "X-B").replace("Content_Length", "Content-Type");
-    assert_eq!(run(strict, in_trailer.as_bytes(), &[]).phase, Phase::Broken);
 }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::settings::Config;
-use crate::base::fields::{FieldBuf, Fields, LOWER, Spans, are_all, is_value, parse_length, trim_ows};
+use crate::base::fields::{FieldBuf, Fields, LOWER, PLAIN, Spans, is_value, parse_length, shared_classes, trim_ows};
 
 /// Why a head is refused. The stream ends with it; the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct Head {
     pseudo: [Option<Part>; PSEUDO.len()],
     /// Bytes of the body, if the head says so.
     pub content_length: Option<u64>,
-    /// A name has `_`.
-    pub has_underscore: bool,
+    /// Services may read a name as another one: it is not [`PLAIN`].
+    pub has_ambiguous_name: bool,
     /// What is wrong with it; then some fields may be missing.
     pub fault: Option<HeadFault>,
 }
@@ -141,7 +141,8 @@ impl Collector {
         if let [b':', ..] = name {
             return self.pseudo(name, value);
         }
-        if name.is_empty() || !are_all(name, LOWER) {
+        let classes = shared_classes(name);
+        if name.is_empty() || classes & LOWER == 0 {
             return Err(HeadFault::Malformed("field name"));
         }
         if !is_value(value) {
@@ -160,7 +161,7 @@ impl Collector {
         if self.head.spans.len() >= self.config.max_fields {
             return Err(HeadFault::TooLarge);
         }
-        self.head.has_underscore |= name.contains(&b'_');
+        self.head.has_ambiguous_name |= classes & PLAIN == 0;
         push(&mut self.head.bytes, &mut self.head.spans, name, value);
         Ok(())
     }
@@ -279,7 +280,7 @@ mod tests {
             [head.method(), head.scheme().unwrap_or_default(), head.authority().unwrap_or_default(), head.path()],
             [&b"GET"[..], b"http", b"a", b"/b?c"]
         );
-        assert_eq!((head.protocol(), head.content_length, head.has_underscore), (None, None, false));
+        assert_eq!((head.protocol(), head.content_length, head.has_ambiguous_name), (None, None, false));
         let mut lines = Vec::new();
         head.fields().write_lines(&mut lines, |_| true);
         assert_eq!(lines, b"x-key: 1\r\nte: trailers\r\ncookie: a_\r\n");
@@ -287,8 +288,10 @@ mod tests {
 
     #[test]
     fn fields_are_removed_by_name() {
+        for name in ["x_a", "x.a", "x!a"] {
+            assert!(head(&format!("{GET}|b-2=2|{name}=1"), CONFIG, true).has_ambiguous_name, "{name}");
+        }
         let mut head = head(&format!("{GET}|x_a=1|b=2|c_=3"), CONFIG, true);
-        assert!(head.has_underscore);
         head.retain(|name| !name.contains(&b'_'));
         assert_eq!(head.fields().iter().collect::<Vec<_>>(), [(&b"b"[..], &b"2"[..])]);
         assert_eq!((head.method(), head.path()), (&b"GET"[..], &b"/"[..]));

@@ -36,6 +36,20 @@ impl ListenAddress {
         (address.ip().is_unspecified() && address.port() > 0).then(|| address.port())
     }
 
+    /// Whether both cannot be listened on: `0.0.0.0` has each IPv4 address of its port, and `[::]` each IPv6 address.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (Self::Tcp(one), Self::Tcp(other)) = (self, other) else { return self == other };
+        let has_all = one.ip().is_unspecified() || other.ip().is_unspecified();
+        one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && (has_all || one == other)
+    }
+
+    /// Whether a connection of this machine to `address` comes to this listener.
+    pub fn takes(&self, address: SocketAddr) -> bool {
+        let Self::Tcp(own) = self else { return false };
+        let is_all = own.ip().is_unspecified() && (own.is_ipv6() || address.is_ipv4());
+        own.port() == address.port() && (own.ip() == address.ip() || is_all && address.ip().is_loopback())
+    }
+
     /// Whether it is an address of IPv4 with this port.
     pub fn is_v4(&self, port: u16) -> bool {
         matches!(self, Self::Tcp(SocketAddr::V4(address)) if address.port() == port)

@@ -7,7 +7,7 @@ use super::pace::MinRate;
 /// Timeouts. Each restarts at the event that its text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From the first byte of a request to the end of its head. After that: 408.
+    /// From the start of a connection, or the first byte of a later request, to the end of the head. After that: 408.
     pub request_head: Duration,
     /// Between requests on one connection. The connection closes after that, and before twice that.
     pub keep_alive: Duration,

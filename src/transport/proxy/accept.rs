@@ -88,7 +88,7 @@ fn serve_one(
     peer: SocketAddr,
     lifecycle: &watch::Receiver<Lifecycle>,
 ) {
-    let Some(open) = OpenConnection::new(worker, kind) else {
+    let Some(open) = OpenConnection::new(worker, kind, peer.ip()) else {
         worker.shared.metrics.connections_refused.inc();
         return tracing::trace!(%peer, "a connection is closed at the bound");
     };

@@ -272,6 +272,13 @@ impl<'m> AccessRecord<'m> {
         }
     }
 
+    /// A client that leaves during a wait has its charges back.
+    fn forget_costs_of_wait(&mut self) {
+        if let Some(observed) = self.observed.as_deref_mut().filter(|observed| observed.hold_began.is_some()) {
+            observed.record.uncharged();
+        }
+    }
+
     fn count(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
             self.shared.metrics.count(self.outcome);
@@ -282,6 +289,7 @@ impl<'m> AccessRecord<'m> {
 impl Drop for AccessRecord<'_> {
     fn drop(&mut self) {
         self.count();
+        self.forget_costs_of_wait();
         self.hold_ended();
         if let Some(observed) = self.observed.take() {
             observed.publish(self.shared, self.outcome);

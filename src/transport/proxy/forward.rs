@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::context::RequestContext;
 use super::own_fields::is_ours;
+use super::replay::Replayed;
 use super::request::{HttpVersion, Request};
 use super::request_id::REQUEST_ID;
 use super::service::RoutedRequest;
@@ -39,7 +40,12 @@ pub(super) struct ForwardedHead<'a, 'v> {
 
 impl RequestContext<'_> {
     /// Begins the exchange with the upstream on the connection of `checkout`.
-    pub(super) fn begin(&self, checkout: Checkout, head: &ForwardedHead<'_, '_>) -> Exchange {
+    pub(super) fn begin(
+        &self,
+        checkout: Checkout,
+        head: &ForwardedHead<'_, '_>,
+        source: &mut impl Replayed,
+    ) -> Exchange {
         self.was_queued.set(checkout.was_queued);
         let &ForwardedHead { request, admitted, .. } = head;
         let traits = RequestTraits {
@@ -47,7 +53,7 @@ impl RequestContext<'_> {
             has_body: !request.is_bodyless(),
             max_body: admitted.max_body,
             added_bytes: admitted.added_bytes,
-            expects_continue: request.expects_continue(),
+            expects_continue: request.expects_continue() && source.expect_continue(),
             may_retry: request.is_bodyless() && request.method.is_safe(),
             may_switch: admitted.upgrade.is_some(),
             authenticates_connection: admitted.authenticates_connection && admitted.upgrade.is_none(),

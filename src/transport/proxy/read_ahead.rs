@@ -9,7 +9,7 @@ use super::service::GateInput;
 use crate::base::fields::Fields;
 use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::base::time::{self, Timestamp};
-use crate::engine::policy::{BodyNeed, Facts, Stage};
+use crate::engine::policy::{BodyNeed, Facts, Stage, is_in_form};
 use crate::engine::units::{RequestBody, RequestPointers, usage_option};
 use crate::transport::http1::Framing;
 use crate::transport::http1::encode::Encoder;
@@ -83,7 +83,7 @@ impl<'v> RequestContext<'v> {
             Framing::Chunked | Framing::UntilEnd => None,
         };
         let pointers: &'v RequestPointers = need.pointers;
-        let mut body = RequestBody::new(pointers, facts.headers.all("content-encoding"), announced);
+        let mut body = RequestBody::new(pointers, facts.headers, announced);
         if !body.is_decided(need.read_bytes) {
             let source = match (stream, wire) {
                 (Some(stream), _) => &mut **stream,
@@ -99,6 +99,9 @@ impl<'v> RequestContext<'v> {
             let Some((mut bytes, has_ended)) = read.map_err(|failure| self.unread(&failure, *is_grpc))? else {
                 return Err(self.no_capacity(*is_grpc));
             };
+            if has_ended {
+                body.compare_form(|name| is_in_form(&bytes, name));
+            }
             let facts = Facts { body: Some(&body), ..**facts };
             if has_ended
                 && !is_signed(facts.headers)

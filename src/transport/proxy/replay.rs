@@ -11,8 +11,8 @@ pub(super) const PIECE_MAX: usize = 64 * 1024;
 
 /// The source of a body that can be given back.
 pub(super) trait Replayed: Source {
-    /// Notes that the client waits for 100 Continue, unless its body was read already.
-    fn expect_continue(&mut self);
+    /// Notes that the client waits for 100 Continue. Returns false if Weir has asked for the body already.
+    fn expect_continue(&mut self) -> bool;
 
     /// Gives back what was read of the body, so that it is read again.
     fn put_back(&mut self, ahead: ReadAhead);

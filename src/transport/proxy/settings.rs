@@ -134,6 +134,6 @@ pub struct Bounds {
     pub max_untaken_bytes: usize,
     /// Open HTTP/2 streams of a connection.
     pub max_h2_streams: u32,
-    /// Treatment of fields with `_` in their names.
+    /// Treatment of fields whose names have other signs than `-`.
     pub underscores: Underscores,
 }

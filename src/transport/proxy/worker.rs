@@ -1,6 +1,7 @@
 //! The state of all workers, and the state of one worker that its connections share.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -56,10 +57,15 @@ pub enum ListenerKind {
     Checks,
 }
 
+/// The part of the connections for checks that peers may hold that are no trusted proxies: a sixteenth, or one.
+const UNTRUSTED_PART: usize = 16;
+
 /// The number of open connections, with its bound.
 #[derive(Debug)]
 pub struct ConnectionCount {
     open: AtomicUsize,
+    /// Those for checks of peers that are no trusted proxies.
+    untrusted: AtomicUsize,
     /// The most open connections.
     pub max: usize,
 }
@@ -67,20 +73,24 @@ pub struct ConnectionCount {
 impl ConnectionCount {
     /// No open connection, and at most `max`.
     pub fn new(max: usize) -> Self {
-        Self { open: AtomicUsize::new(0), max }
+        Self { open: AtomicUsize::new(0), untrusted: AtomicUsize::new(0), max }
     }
 
-    /// Counts a connection. Returns whether there are not too many.
-    fn enter(&self) -> bool {
-        let is_within = self.open.fetch_add(1, Ordering::Relaxed) < self.max;
+    /// Counts a connection. Returns whether there are not too many: at most [`UNTRUSTED_PART`] of `max` are untrusted.
+    fn enter(&self, is_untrusted: bool) -> bool {
+        let mut is_within = self.open.fetch_add(1, Ordering::Relaxed) < self.max;
+        if is_untrusted {
+            is_within &= self.untrusted.fetch_add(1, Ordering::Relaxed) < (self.max / UNTRUSTED_PART).max(1);
+        }
         if !is_within {
-            self.leave();
+            self.leave(is_untrusted);
         }
         is_within
     }
 
-    fn leave(&self) {
+    fn leave(&self, is_untrusted: bool) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+        self.untrusted.fetch_sub(is_untrusted.into(), Ordering::Relaxed);
     }
 }
 
@@ -165,25 +175,28 @@ impl Worker {
 pub(super) struct OpenConnection {
     worker: Rc<Worker>,
     kind: ListenerKind,
+    is_untrusted: bool,
 }
 
 impl OpenConnection {
-    /// Counts a connection; none if there are too many.
-    pub(super) fn new(worker: &Rc<Worker>, kind: ListenerKind) -> Option<Self> {
+    /// Counts a connection of `peer`; none if there are too many.
+    pub(super) fn new(worker: &Rc<Worker>, kind: ListenerKind, peer: IpAddr) -> Option<Self> {
         let shared = &worker.shared;
-        if !shared.count_of(kind).enter() {
+        let is_trusted = || worker.config.current().running.live.policy.client_ip.is_trusted(peer);
+        let is_untrusted = kind == ListenerKind::Checks && !is_trusted();
+        if !shared.count_of(kind).enter(is_untrusted) {
             return None;
         }
         shared.metrics.connections.inc();
         worker.open.set(worker.open.get() + 1);
-        Some(Self { worker: Rc::clone(worker), kind })
+        Some(Self { worker: Rc::clone(worker), kind, is_untrusted })
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let Self { worker, kind } = self;
-        worker.shared.count_of(*kind).leave();
+        let Self { worker, kind, is_untrusted } = self;
+        worker.shared.count_of(*kind).leave(*is_untrusted);
         worker.shared.metrics.connections.dec();
         worker.open.set(worker.open.get().saturating_sub(1));
         worker.ended.notify_one();

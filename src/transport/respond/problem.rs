@@ -140,7 +140,7 @@ impl ProblemKind {
         match self {
             Self::Malformed => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "malformed", true),
             Self::BadCheck => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_check", false),
-            Self::UntrustedPeer => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "untrusted_peer", false),
+            Self::UntrustedPeer => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "untrusted_peer", true),
             Self::AmbiguousFraming => row(StatusCode::BAD_REQUEST, "13", Level::INFO, "ambiguous_framing", true),
             Self::BadHost => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_host", true),
             Self::BadPath => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_path", false),

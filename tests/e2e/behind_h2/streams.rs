@@ -1,6 +1,5 @@
 //! The bounds on streams and connections, and requests whose connection ends.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,7 +9,7 @@ use http_body_util::{Empty, Full};
 use tokio::sync::watch;
 
 use super::{alone, mirror};
-use crate::support::{Call, Client, H2Options, H2Service, NEVER, Weir, over_h2};
+use crate::support::{Call, Client, H2Options, H2Service, NEVER, Upstream, Weir, over_h2};
 
 /// A service whose calls end once `true` is sent.
 fn slow(taking: H2Options) -> (H2Service, watch::Sender<bool>) {
@@ -291,12 +290,38 @@ fn health_checks_use_http2() {
     weir.wait_for_metric(&healthy, |value| value == 1.0);
 }
 
+/// The client may send its next request as soon as it has the announced bytes.
+#[test]
+fn a_body_of_announced_length_is_settled_before_its_stream_ends() {
+    let (may_end, ends) = watch::channel(false);
+    let service = H2Service::start(move |mut call: Call| {
+        let mut ends = ends.clone();
+        async move {
+            let text = &call.head.uri.path()[1..];
+            let head = Response::builder().header("content-length", text.len()).body(()).unwrap();
+            let mut body = call.respond.send_response(head, false).unwrap();
+            body.send_data(text.to_owned().into(), false).unwrap();
+            let _ = ends.wait_for(|may_end| *may_end).await;
+            body.send_data("".into(), true).unwrap();
+        }
+    });
+    let limit = "[[limit]]\nname = \"l\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 1\n";
+    let text = Weir::text(&format!("{}{limit}", service.upstream("")));
+    let weir = Weir::start_as(&text.replace("workers = 2", "workers = 2\nmax_requests_per_ip = 1"));
+    let mut clients = ["/ok", "/", "/good", "/"].map(|path| (Client::connect(weir.address()), path));
+    for (client, path) in &mut clients {
+        assert_eq!(client.get(path).text(), path[1..]);
+    }
+    may_end.send_replace(true);
+    for (client, path) in &mut clients {
+        assert_eq!(client.get(path).text(), path[1..], "the connection goes on");
+    }
+}
+
 /// A request is not charged if no service can be reached.
 #[test]
 fn an_unreachable_service_costs_nothing() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let address = Upstream::start().stop();
     let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"3/h\"\n";
     let text = format!("[upstream]\nurl = \"http://{address}\"\nprotocol = \"h2\"\n{limit}");
     let weir = Weir::with(&text);

@@ -13,13 +13,14 @@ const ONCE: &str = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"\n";
 #[test]
 fn only_trusted_proxies_may_ask() {
     let weir = start(ONCE);
-    let mut client = stranger(weir.checks());
     let body = "{\"method\": \"GET\", \"path\": \"/\", \"host\": \"\", \"address\": \"192.0.2.1\"}";
     let posted = format!("POST /v1/check HTTP/1.1\r\nHost: weir\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     for bytes in [GET.bytes("/auth"), posted, GET.bytes("/other"), GET.bytes("/auth")] {
+        let mut client = stranger(weir.checks());
         let answer = client.send(bytes).answer();
-        assert_eq!(answer.status, 403);
+        assert_eq!((answer.status, answer.header("connection")), (403, Some("close")));
         assert_eq!(detail(&answer), "the address of this peer is not in server.trusted_proxies");
+        assert_eq!(client.rest(), b"");
     }
     assert_eq!(weir.metric("weir_problems_total{kind=\"untrusted_peer\"}"), 4.0);
     // Nothing was charged.
@@ -119,6 +120,24 @@ fn the_number_of_connections_is_bounded_apart() {
     drop(asking);
     weir.wait_for_metric("weir_connections", |open| open == 1.0);
     assert_eq!(GET.ask(&mut connect(&weir)).status, 200);
+}
+
+/// Peers that are no trusted proxies hold a sixteenth of the connections, so that they shut out no proxy.
+#[test]
+fn strangers_cannot_hold_all_connections() {
+    let weir = Weir::start_as(&config("max_connections = 32", &format!("{ONCE}[timeouts]\nrequest_head = \"60s\"\n")));
+    let silent = [0; 2].map(|_| stranger(weir.checks()));
+    weir.wait_for_metric("weir_connections", |open| open == 2.0);
+    assert_eq!(stranger(weir.checks()).rest(), b"");
+    assert_eq!(weir.metric("weir_connections_refused_total"), 1.0);
+    let mut proxies: Vec<_> = (0..30).map(|_| connect(&weir)).collect();
+    for (index, proxy) in proxies.iter_mut().enumerate() {
+        assert_eq!(GET.ask(proxy).status, if index == 0 { 200 } else { 429 });
+    }
+    assert_eq!(connect(&weir).rest(), b"");
+    drop((proxies, silent));
+    weir.wait_for_metric("weir_connections", |open| open == 0.0);
+    assert_eq!(stranger(weir.checks()).send(GET.bytes("/auth")).answer().status, 403);
 }
 
 #[test]

@@ -173,6 +173,24 @@ fn nginx_asks_by_auth_request() {
     assert_eq!(get(&mut stranger(front.address()), "/b").status, 500);
 }
 
+/// A pause of all replicas is an outage of a second, not of ten.
+#[test]
+fn nginx_asks_again_after_a_pause_of_all() {
+    let upstream = Upstream::start();
+    let weirs = [weir("limits-for-nginx"), weir("limits-for-nginx")];
+    let front = nginx(&upstream, &[&weirs[0], &weirs[1]]);
+    for weir in &weirs {
+        weir.signal("STOP");
+    }
+    assert_eq!(get(&mut stranger(front.address()), "/b").status, 500);
+    for weir in &weirs {
+        weir.signal("CONT");
+    }
+    let began = Instant::now();
+    weirs[0].wait_until("a check", || get(&mut stranger(front.address()), "/b").status == 200);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
 #[test]
 fn caddy_asks_by_forward_auth() {
     let upstream = Upstream::start();
@@ -192,6 +210,11 @@ fn caddy_asks_by_forward_auth() {
     for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":429"] {
         assert!(line.contains(field), "{line}");
     }
+    // A preflight is free, so its check has no headers of limits.
+    let preflight = "OPTIONS /a HTTP/1.1\r\nHost: shop.test\r\nOrigin: https://a.test\r\n\
+                     Access-Control-Request-Method: GET\r\n\r\n";
+    let free = stranger(front.address()).send(preflight).answer();
+    assert_eq!((free.status, free.header("x-ratelimit-limit")), (200, None), "{}", free.head);
 }
 
 #[test]
@@ -213,6 +236,7 @@ fn haproxy_asks_by_a_lua_action() {
         assert!(line.contains(field), "{line}");
     }
     let count = upstream.received_count();
+    assert_eq!(get(&mut stranger(front.address()), "/a%5Cb").status, 400);
     drop(weir);
     // Without Weir nothing passes.
     assert_eq!(get(&mut stranger(front.address()), "/b").status, 503);

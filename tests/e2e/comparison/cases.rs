@@ -143,9 +143,9 @@ pub const CASES: &[Case] = &[
     ),
     case(
         Haproxy,
-        "expire 1m store http_req_rate(2s)\nhttp-request deny if { sc_http_req_rate(0) gt 5 }",
-        "algorithm = \"sliding_window\"\nrate = \"5/2s\"",
-        "40 at once: 5 / 5; 2 s pause; 40 at once: 0 / ≤5",
+        "expire 1m store http_req_rate(10s)\nhttp-request deny if { sc_http_req_rate(0) gt 5 }",
+        "algorithm = \"sliding_window\"\nrate = \"5/10s\"",
+        "40 at once: 5 / 5; 5 s pause; 40 at once: 0 / ≤5",
     )
     .but(5, "HAProxy counts refusals"),
     case(
@@ -169,10 +169,10 @@ pub const CASES: &[Case] = &[
     .but(0, "counts requests in flight as errors; the last error passes"),
     case(
         Haproxy,
-        "expire 4s store gpc0,http_req_rate(1s)\nhttp-request sc-inc-gpc0(0) if { sc_http_req_rate(0) gt 5 }\n\
+        "expire 8s store gpc0,http_req_rate(10s)\nhttp-request sc-inc-gpc0(0) if { sc_http_req_rate(0) gt 5 }\n\
          http-request deny if { sc_get_gpc0(0) gt 0 }",
-        "algorithm = \"sliding_window\"\nrate = \"5/s\"\nban = { after = \"1/s\", for = \"4s\" }",
-        "20 at once: 5 / 5; 2 s pause; 20 at once: 0 / 0; 2 s pause; 20 at once: 0 / ≤5",
+        "algorithm = \"sliding_window\"\nrate = \"5/10s\"\nban = { after = \"1/s\", for = \"8s\" }",
+        "20 at once: 5 / 5; 4 s pause; 20 at once: 0 / 0; 4 s pause; 20 at once: 0 / ≤5",
     )
     .but(5, "a ban ends, also for a client that continues; the next is longer"),
     case(

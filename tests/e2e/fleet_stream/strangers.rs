@@ -74,6 +74,24 @@ fn a_replica_with_another_certificate_is_refused() {
     assert_eq!(all, [1, 1, 0, 0, 0]);
 }
 
+/// Strangers do not fill the log: an address has ten lines a minute.
+#[test]
+fn refused_strangers_have_few_lines() {
+    let upstream = Upstream::start();
+    let own = Cert::authority();
+    let tls = "tls = { cert = \"own.pem\", key = \"own.key\", ca = \"own.pem\" }";
+    let weir = replica(&upstream, SECRETS[0], &format!("{NOBODY}\n{tls}"), &[("own", &own)]);
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect(fleet_address(&weir)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(b"no TLS at all");
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    weir.wait_for_metric("weir_fleet_refused_total{reason=\"stranger\"}", |refused| refused >= 60.0);
+    let lines = weir.lines().iter().filter(|line| line.contains("has no valid certificate")).count();
+    assert!((10..=20).contains(&lines), "{lines}"); // a minute may begin between them
+}
+
 #[test]
 fn plain_text_leaves_the_machine_only_if_it_is_asked_to() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,11 +9,11 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response};
 use tonic_prost::ProstCodec;
 use weir::fleet::stores::service::proto::{
-    ChargeRequest, ChargeResponse, CorrectRequest, CorrectResponse, JoinRequest, JoinResponse, Key,
+    ChargeRequest, ChargeResponse, CorrectRequest, CorrectResponse, JoinRequest, JoinResponse, Key, KeyState,
 };
 
 use super::{channel, runtime};
-use crate::ops::until;
+use crate::ops::{replace, until};
 use crate::support::{Cert, Client, Fleet, Link, Relay, Upstream, Weir, over_all, over_paths};
 
 /// The replicas that ask.
@@ -307,6 +307,38 @@ fn a_limit_that_differs_is_decided_here() {
     }
 }
 
+/// The bound and explanations say that replicas decide a limit alone, until the limiter decides it.
+#[test]
+fn the_bound_shows_a_limit_that_differs() {
+    let upstream = Upstream::start();
+    let right = over_all("rate = \"40/day\"");
+    let next = Weir::config(&upstream, "", &format!("{}[grpc]\n{ANY_PORT}\n{right}", fleet("\"local\"")));
+    let limiter = limiter(&upstream, ANY_PORT, &over_all("rate = \"30/day\""));
+    let fleet = askers(&upstream, &format!("{}\non_failure = \"local\"", patient(limiter.grpc())), &right);
+    let bound = |weir: &Weir| weir.metric("weir_fleet_bound_ratio{limit=\"all\"}");
+    let bounds = || fleet.weirs.iter().map(bound).collect::<Vec<_>>();
+    let decided_by = |weir: &Weir| {
+        let question = "GET /v1/keys?limit=all HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let answer = Client::connect(weir.admin()).send(question).answer();
+        let key = serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap();
+        (key["decided_by"].as_str().unwrap().to_owned(), key["remaining"].as_u64())
+    };
+    let store = format!("(store main, node {})", limiter.grpc());
+    assert_eq!(bounds(), [1.0; ASKERS]);
+    assert_eq!(fleet.ask(200, 4, &["/"]).passed(), 40 * ASKERS);
+    assert_eq!(bounds(), [2.0; ASKERS]);
+    for weir in &fleet.weirs {
+        let here = format!("this replica, by the whole limit, because the store does not decide {store}");
+        assert_eq!(decided_by(weir), (here, Some(0)));
+    }
+    replace(&limiter.config_file(), &next);
+    limiter.wait_for_line("\"reloaded\"");
+    for weir in &fleet.weirs {
+        assert_eq!(decided_by(weir).0, format!("service {store}"));
+    }
+    assert_eq!(bounds(), [1.0; ASKERS]);
+}
+
 #[test]
 fn certificates_and_the_name_are_checked() {
     let upstream = Upstream::start();
@@ -381,7 +413,9 @@ fn a_stranger_charges_nothing() {
     runtime().block_on(async {
         let mut stranger = Grpc::new(channel(limiter.grpc()).await);
         for proof in [None, Some(Key::default()), Some(Key { first: 7 << 2, second: 7 })] {
-            let joining = JoinRequest { proof, replica: 1, replicas: 1, is_complete: true, ..JoinRequest::default() };
+            // Its states may be longer than other messages.
+            let states = vec![KeyState { limit: "x".repeat(500_000), ..KeyState::default() }];
+            let joining = JoinRequest { proof, replica: 1, replicas: 1, states, is_complete: true };
             let joined: Result<JoinResponse, _> = call(&mut stranger, "/weir.v1.charges.Charges/Join", joining).await;
             assert_eq!(joined.unwrap_err(), Code::Unauthenticated);
         }

@@ -77,8 +77,13 @@ fn checks_are_answered() {
     ] {
         assert_eq!(caller.code(request.clone()), code, "{request:?}");
     }
+    // A status is short, whatever the caller sends.
+    for long in ["w".repeat(100_000), "é\u{1}".repeat(30_000)] {
+        let status = caller.check(CheckRequest { scope: long, ..of("7", "orders", 1) }).unwrap_err();
+        assert_eq!((status.code(), status.message().len() < 1000), (Code::NotFound, true), "{status:?}");
+    }
     assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"basket\"}"), 1.0);
-    assert_eq!(weir.metric("weir_grpc_checks_total{result=\"unmatched\",service=\"limiter\"}"), 1.0);
+    assert_eq!(weir.metric("weir_grpc_checks_total{result=\"unmatched\",service=\"limiter\"}"), 3.0);
     assert_eq!(weir.metric("weir_grpc_invalid_total"), 2.0);
     // Requests through Weir do not meet limits of callers.
     assert!((0..30).all(|_| Client::connect(weir.address()).get("/").status == 200));

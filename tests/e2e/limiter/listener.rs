@@ -21,6 +21,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use weir::fleet::grpc::proto::weir::v1::CheckRequest;
 use weir::fleet::grpc::proto::weir::v1::limiter_client::LimiterClient;
+use weir::fleet::stores::service::proto::{JoinRequest, KeyState};
 
 use super::askers::call;
 use super::{Caller, channel, of, runtime, start};
@@ -191,6 +192,49 @@ fn a_reload_applies_to_open_connections() {
     weir.signal("HUP");
     weir.wait_for_line("\"reloaded\"");
     assert_eq!(caller.ask("7", "x", 1).1, 1);
+}
+
+/// A reload bounds the messages of connections that are accepted after it.
+#[test]
+fn a_reload_bounds_messages() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, &format!("max_message_bytes = \"1KiB\"\n{ALL}"));
+    let long = CheckRequest { actor: "7".repeat(2000), ..of("", "x", 1) };
+    let mut before = Caller::of(&weir);
+    assert_eq!(before.code(long.clone()), Code::OutOfRange);
+    let config = std::fs::read_to_string(weir.config_file()).unwrap();
+    replace(&weir.config_file(), &config.replace("1KiB", "4KiB"));
+    weir.wait_for_line("\"reloaded\"");
+    assert_eq!((Caller::of(&weir).code(long.clone()), before.code(long)), (Code::Ok, Code::OutOfRange));
+}
+
+/// Without `fleet.secret` no Weir brings its states.
+#[test]
+fn messages_of_all_services_are_bounded() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, &format!("max_message_bytes = \"1KiB\"\n{ALL}"));
+    let codes = runtime().block_on(async {
+        let mut client = Grpc::new(channel(weir.grpc()).await);
+        let states = vec![KeyState { limit: "x".repeat(2000), ..KeyState::default() }];
+        let joining = JoinRequest { states, ..JoinRequest::default() };
+        let checking = HealthCheckRequest { service: "x".repeat(2000) };
+        [
+            call::<_, ()>(&mut client, "/weir.v1.charges.Charges/Join", joining).await.unwrap_err(),
+            call::<_, ()>(&mut client, "/grpc.health.v1.Health/Check", checking).await.unwrap_err(),
+        ]
+    });
+    assert_eq!(codes, [Code::OutOfRange; 2]);
+}
+
+/// Connections that send nothing do not shut callers out.
+#[test]
+fn silent_connections_take_no_places() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, &format!("max_connections = 4\n{ALL}"));
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(weir.grpc()).unwrap()).collect();
+    weir.wait_for_metric("weir_grpc_connections_refused_total", |refused| refused >= 36.0);
+    assert_eq!(Caller::of(&weir).ask("7", "x", 1), (true, 9));
+    drop(silent);
 }
 
 #[test]

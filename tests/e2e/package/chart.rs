@@ -96,6 +96,20 @@ fn replicas_of_the_chart_are_members_of_a_fleet() {
     let labels = members["metadata"]["labels"].as_object().unwrap();
     let selected = rendered["ServiceMonitor edge"]["spec"]["selector"]["matchLabels"].as_object().unwrap();
     assert!(selected.iter().all(|(name, value)| labels.get(name) == Some(value)), "{selected:?}");
+    // The alerts select this job.
+    let job = &labels[rendered["ServiceMonitor edge"]["spec"]["jobLabel"].as_str().unwrap()];
+    let alerts = std::fs::read_to_string("config/monitoring/alerts.yml").unwrap();
+    assert!(alerts.contains(&format!("up{{job={job}}}")), "{job}");
+}
+
+/// In Kubernetes, an empty list of sources admits all.
+#[test]
+fn nobody_reaches_the_admin_listener_if_the_chart_names_nobody() {
+    for nobody in [json!([]), json!(null)] {
+        let rendered = render(&json!({ "networkPolicy": { "enabled": true, "adminFrom": nobody } }));
+        let ingress = rendered["NetworkPolicy edge"]["spec"]["ingress"].as_array().unwrap();
+        assert!(ingress.len() == 1 && ingress[0]["ports"] == json!([{ "port": "http" }]), "{ingress:?}");
+    }
 }
 
 #[test]

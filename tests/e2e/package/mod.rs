@@ -182,3 +182,21 @@ fn the_rpm_has_the_files_of_the_debian_package_and_keeps_the_configuration() {
     rpm(&root, &["--erase", "--noscripts", "weir"]);
     assert_eq!(files(&root), ["./etc/weir/weir.toml.rpmsave"]);
 }
+
+/// A purge leaves no state and no log, also of the dynamic user.
+#[test]
+fn a_purge_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let folders =
+        ["lib/weir", "lib/private/weir", "log/weir", "log/private/weir"].map(|at| root.path().join("var").join(at));
+    let step = |step: &str| {
+        run(Command::new("sh").args(["config/packages/postremove", step]).env("DPKG_ROOT", root.path()));
+    };
+    for folder in &folders {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    step("remove");
+    assert!(folders.iter().all(|folder| folder.exists()));
+    step("purge");
+    assert!(!folders.iter().any(|folder| folder.exists()));
+}

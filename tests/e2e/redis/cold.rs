@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::ops::{count_lines, until};
-use crate::support::{Fleet, Redis, Upstream, Weir, has_stores};
+use crate::support::{Fleet, Redis, Upstream, Weir, has_stores, over_paths};
 
 use super::{PLANS, REPLICAS, ask_premium, patient, shared, start, three};
 
@@ -48,6 +48,72 @@ fn a_killed_server_without_persistence() {
         redis.kill();
         redis.restart();
     });
+}
+
+/// A server that comes back with the keys of an earlier time gets the later ones from the replicas.
+#[test]
+fn a_killed_server_that_had_saved_its_keys() {
+    for strategy in ["redis", "lease"] {
+        let (mut redis, upstream) = (Redis::start(), Upstream::start());
+        let limits = over_paths(&["algorithm = \"fixed_window\"\nrate = \"100/week\"", "rate = \"1/h\"\nburst = 100"]);
+        let limits = limits.replace("rate =", &format!("strategy = \"{strategy}\"\nrate ="));
+        let fleet = start(&upstream, &shared(&patient(&redis), &limits));
+        let ask = |requests: usize| fleet.ask(requests, CLIENTS, &["/l0", "/l1"]).assert_only(&[200, 429]);
+        ask(40);
+        redis.call(&["SAVE"]);
+        ask(80);
+        redis.until_looked_at(REPLICAS);
+        redis.kill();
+        redis.restart();
+        for weir in &fleet.weirs {
+            weir.wait_for_line("a node of a store decides with new keys");
+        }
+        ask(200);
+        for path in ["/l0", "/l1"] {
+            let passed = upstream.count(path);
+            assert!((60..=100 + CLIENTS).contains(&passed), "{strategy} {path}: {passed}");
+        }
+    }
+}
+
+/// A server that was replaced by another one, and is used again, has the keys of an earlier time.
+#[test]
+fn a_reload_to_another_server_and_back() {
+    let (first, second, upstream) = (Redis::start(), Redis::start(), Upstream::start());
+    let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1/h\"\nburst = 100\n";
+    let config = |redis: &Redis| Weir::config(&upstream, "", &shared(&patient(redis), limit));
+    let fleet = Fleet::of(REPLICAS, &config(&first));
+    fleet.wait_for_stores(true);
+    fleet.ask(20, CLIENTS, &["/"]).assert_only(&[200]);
+    for (redis, requests) in [(&second, 40), (&first, 120)] {
+        fleet.reload(&config(redis));
+        fleet.wait_for_stores(true);
+        fleet.ask(requests, CLIENTS, &["/"]).assert_only(&[200, 429]);
+    }
+    assert!((95..=100 + CLIENTS).contains(&upstream.count("/")), "{}", upstream.count("/"));
+}
+
+/// A reload while the server is down forgets nothing that the server has lost.
+#[test]
+fn a_reload_before_a_server_comes_back_with_old_keys() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1/h\"\nburst = 100\n";
+    let store = patient(&redis);
+    let config = |store: &str| Weir::config(&upstream, "", &shared(store, limit));
+    let fleet = Fleet::of(REPLICAS, &config(&store));
+    fleet.wait_for_stores(true);
+    let ask = |requests: usize| fleet.ask(requests, CLIENTS, &["/"]).assert_only(&[200, 429]);
+    ask(20);
+    redis.call(&["SAVE"]);
+    ask(60);
+    // A generation that is younger than two seconds waits for all replicas.
+    (0..2).for_each(|_| redis.until_looked_at(REPLICAS));
+    redis.kill();
+    fleet.reload(&config(&store.replace("5s", "4s")));
+    redis.restart();
+    fleet.wait_for_stores(true);
+    ask(120);
+    assert!((95..=100 + CLIENTS).contains(&upstream.count("/")), "{}", upstream.count("/"));
 }
 
 #[test]

@@ -48,17 +48,19 @@ fn units_that_come_back_are_there_for_the_next_request() {
     let (redis, upstream) = (Redis::start(), priced());
     let limit = |path: &str, strategy: &str, lines: &str| {
         format!(
-            "[[limit]]\nname = \"{path}\"\nmatch.path = \"/{path}\"\nkey = []\nrate = \"1000/day\"\n\
+            "[[limit]]\nname = \"{path}\"\nmatch.path = \"/{path}\"\nkey = []\nrate = \"10000/day\"\n\
              strategy = \"{strategy}\"\nsettle = {{ by = \"header:x-cost\" }}\n{lines}\n"
         )
     };
-    let hold = "cost = 600\non_limit = \"hold\"";
-    let rows = [("5", "redis", "cost = 600"), ("6", "lease", "cost = 600"), ("7", "redis", hold), ("8", "lease", hold)];
+    let hold = "cost = 6000\non_limit = \"hold\"";
+    let rows =
+        [("5", "redis", "cost = 6000"), ("6", "lease", "cost = 6000"), ("7", "redis", hold), ("8", "lease", hold)];
     let limits: String = rows.iter().map(|(path, strategy, lines)| limit(path, strategy, lines)).collect();
     let fleet = start(&upstream, &shared(&patient(&redis), &limits));
     for (path, strategy, _) in rows {
         let mut client = Client::connect(fleet.weirs[0].address());
-        // A denial waits for a settlement 0.1 s at most, and a replica may stand still for longer, but not each time.
+        // A denial waits for a settlement 0.1 s at most, and a replica may stand still for longer, but not each time. All
+        // of these cost at most 1200.
         let are_there = (0..5).any(|_| (0..30).all(|_| client.get(&format!("/{path}")).status == 200));
         assert!(are_there, "{path} {strategy}");
     }

@@ -71,7 +71,7 @@ fn other_limits_ask_nobody() {
 
 /// The answer of the API of operators.
 fn called(weir: &Weir, call: &str, body: &Value) -> Value {
-    let body = body.to_string();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
     let head = format!("{call} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
     let mut client = Client::connect(weir.admin());
     let answer = client.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len())).answer();
@@ -131,8 +131,14 @@ fn an_explanation_says_what_decided() {
     assert!(output.contains(&redis.address().to_string()) && output.contains("old"), "{output}");
     redis.kill();
     fleet.wait_for_stores(false);
-    let budget = explained(&fleet.weirs[0], "/");
+    let weir = &fleet.weirs[0];
+    let budget = explained(weir, "/");
     assert!(budget["decided_by"].as_str().unwrap().contains("the share of one of 3 replicas"), "{budget}");
+    let asked = json!({ "method": "GET", "path": "/", "host": "weir.test", "ip": "127.0.0.1" });
+    let remaining = called(weir, "POST /v1/explain", &asked)["remaining"].to_string();
+    assert_eq!(budget["remaining"].to_string(), remaining);
+    let answer = Client::connect(weir.address()).get("/");
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some(&*remaining));
 }
 
 /// With `on_failure = "reject"` the explanation says why a request is refused.
@@ -150,7 +156,7 @@ fn an_explanation_says_that_the_store_is_down() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["explain", "--path", "/", "--ip", "127.0.0.1", "--admin", &weir.admin().to_string()]);
     let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
-    assert!(output.contains("decision: refused: refused because the store is down"), "{output}");
+    assert!(output.contains("decision: refused: refused because the store does not decide"), "{output}");
 }
 
 /// Requests in flight of a replica that died end soon, and those of the others do not.
@@ -234,4 +240,17 @@ fn a_reload_that_changes_a_store_forgets_no_request() {
     until("the unit is back", || ask() == 200);
     assert!(ended.elapsed().as_secs() < 5, "{:?}", ended.elapsed());
     assert_no_fallback(&fleet);
+}
+
+#[test]
+fn a_clock_that_differs_from_that_of_redis_is_shown() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let config = Weir::config(&upstream, "", &shared(&patient(&redis), &over_all("rate = \"10/s\"")));
+    let fleet = Fleet::with_clocks(&config, &["+0", "-3600"]);
+    let series = "weir_store_clock_ahead_seconds{store=\"main\"}";
+    for (weir, expected) in fleet.weirs.iter().zip([0.0, 3600.0]) {
+        until("a look at Redis", || weir.metrics().contains(series));
+        let ahead = weir.metric(series);
+        assert!((ahead - expected).abs() < 5.0, "{ahead}");
+    }
 }

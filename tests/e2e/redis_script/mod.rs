@@ -6,3 +6,4 @@ mod random;
 mod receipts;
 mod rows;
 mod server;
+mod set_back;

@@ -89,6 +89,37 @@ async fn the_larger_debt_counts() {
     assert_eq!(until(async || lab.left(1).await.ok()).await, 1);
 }
 
+/// Another program has written to the key of the marker.
+#[tokio::test]
+async fn a_foreign_marker_is_replaced() {
+    let redis = Redis::start();
+    let lab = Lab::knowing(ring(&[redis.address()]), seven());
+    lab.until_it_decides().await;
+    let marker = "weir:generation:{0}";
+    for write in [&["SET", marker, "hello"][..], &["SET", marker, "0"], &["LPUSH", marker, "hello"]] {
+        redis.call(&["DEL", marker]);
+        redis.call(write);
+        until(async || (lab.left(1).await == Err(Unavailable::Cold)).then_some(())).await;
+        assert_eq!(until(async || lab.left(1).await.ok()).await, 3, "{write:?}");
+    }
+}
+
+/// A look shows that the server has the keys of an earlier time. Until then it may decide by them.
+#[tokio::test]
+async fn a_node_with_the_keys_of_an_earlier_time_hears_what_replicas_know() {
+    let mut redis = Redis::start();
+    let lab = Lab::knowing(ring(&[redis.address()]), seven());
+    lab.until_it_decides().await;
+    redis.call(&["DEL", &redis.keys().into_iter().find(|name| name.contains("{a:")).unwrap()]);
+    redis.call(&["SAVE"]);
+    let looks = redis.calls("get");
+    until(async || (redis.calls("get") > looks + 8).then_some(())).await;
+    redis.kill();
+    redis.restart();
+    until(async || (lab.left(1).await == Err(Unavailable::Cold)).then_some(())).await;
+    assert_eq!(until(async || lab.left(1).await.ok()).await, 3);
+}
+
 #[tokio::test]
 async fn a_new_node_waits_for_all_replicas_or_two_seconds() {
     let redis = Redis::start();

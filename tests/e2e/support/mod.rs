@@ -29,7 +29,7 @@ pub use front::Front;
 pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
 pub use h2_service::{Call, H2Options, H2Service, send_all};
 pub use pebble::Pebble;
-pub use programs::installed;
+pub use programs::{installed, library};
 pub use redis::{Cluster, Redis, Reply, Sentinels};
 pub use relay::{Link, Relay};
 pub use servers::{Kind, Server, free_port};

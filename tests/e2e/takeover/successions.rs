@@ -231,6 +231,19 @@ fn both_families_have_one_port() {
 }
 
 #[test]
+fn clients_of_all_addresses_leave_a_port_of_ipv4_to_operators() {
+    let (place, port) = (Place::new(""), free_port());
+    let config = place.config("").replacen("127.0.0.1:0", &format!("[::]:{port}"), 1);
+    let config = config.replacen("127.0.0.1:0", &format!("127.0.0.1:{port}"), 1);
+    let _processes = [(); 2].map(|()| {
+        let weir = Weir::start_as(&config);
+        assert_eq!(Client::connect(format!("[::1]:{port}").parse().unwrap()).get("/").status, 200);
+        assert_eq!(weir.metric("weir_requests_total{verdict=\"forwarded\"}"), 1.0);
+        weir
+    });
+}
+
+#[test]
 fn alone_it_starts_as_ever() {
     let place = Place::new("");
     // What a process that was killed leaves behind.

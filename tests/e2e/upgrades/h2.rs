@@ -152,6 +152,10 @@ fn each_side_may_end_first() {
     h2.data(1, b"abc", END_STREAM);
     assert_eq!(read(&mut h2, 1, 7).0, b"abcover");
     weir.wait_for_metric(OPEN, |open| open == 0.0);
+    // The request itself ends its side.
+    let mut at_once = H2::connect(weir.address());
+    assert_eq!(at_once.get(1, &CONNECT).fate(1), Fate::Status(200));
+    assert_eq!(read(&mut at_once, 1, 4).0, b"over");
     assert_eq!(h2.get(3, &[(b":method", b"GET"), CONNECT[2], CONNECT[3], CONNECT[4]]).fate(3), Fate::Status(200));
 }
 

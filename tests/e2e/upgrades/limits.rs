@@ -1,8 +1,8 @@
 //! Charges of upgraded connections.
 
-use super::{ASK, OPEN, echo, echoing, h2, start, upgraded};
+use super::{AGREE, ASK, OPEN, echo, echoing, h2, start, upgraded};
 use crate::attacks::h2_frames::{RST_STREAM, frame};
-use crate::support::{Client, poll};
+use crate::support::{Client, Upstream, poll};
 
 /// Sends a request that peeks at the limit. Returns its status and the remaining units.
 fn ask(weir: &crate::support::Weir) -> (u16, String) {
@@ -23,6 +23,23 @@ fn an_upgrade_is_in_flight_until_it_closes() {
     weir.wait_for_metric(OPEN, |open| open == 1.0);
     assert_eq!(poll(|| Some(ask(&weir)).filter(|(status, _)| *status == 200)).0, 200);
     echo(&mut other, "still here");
+}
+
+/// So a client that connects anew behind the end is not refused.
+#[test]
+fn a_unit_comes_back_before_the_client_sees_the_end_of_the_service() {
+    let upstream = Upstream::serving(|mut peer| {
+        if peer.head().is_some() {
+            peer.send(AGREE);
+        }
+    });
+    let weir = start(&upstream, "", "[[limit]]\nname = \"l\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 1\n");
+    let mut open: Vec<Client> = Vec::new();
+    for _ in 0..8 {
+        let mut client = upgraded(&weir);
+        assert_eq!(client.rest(), b"");
+        open.push(client);
+    }
 }
 
 #[test]

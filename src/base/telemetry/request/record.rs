@@ -32,6 +32,8 @@ pub struct RequestRecord {
     pub bytes_in: u64,
     /// Bytes of the response body that the client took.
     pub bytes_out: u64,
+    /// The number of its limits of stages that have ended.
+    pub charged_before: usize,
     /// Its texts; methods read and set them.
     pub texts: Texts,
 }
@@ -128,6 +130,7 @@ impl Default for RequestRecord {
             upstream_time: None,
             bytes_in: 0,
             bytes_out: 0,
+            charged_before: 0,
             texts: Texts::default(),
         }
     }
@@ -170,13 +173,18 @@ impl RequestRecord {
         let end = value.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(value.len());
         let value = &value[..end];
         let is_scheme_end = |window: &[u8]| window == b"://";
-        let authority = value.windows(3).position(is_scheme_end).map_or(0, |scheme| scheme + 3);
+        let is_scheme = |at: &usize| !value[..*at].iter().any(|byte| b"/@".contains(byte));
+        let scheme = value.windows(3).position(is_scheme_end).filter(is_scheme);
+        let authority = scheme.map_or(if value.starts_with(b"//") { 2 } else { 0 }, |at| at + 3);
         let host_end = value[authority..].iter().position(|byte| *byte == b'/').map_or(end, |len| authority + len);
         let host = value[authority..host_end]
             .iter()
             .rposition(|byte| *byte == b'@')
             .map_or(authority, |at| authority + at + 1);
-        self.set_bytes(Text::Referer, &value[if host == authority { 0 } else { host }..]);
+        if host == authority {
+            return self.set_bytes(Text::Referer, value);
+        }
+        self.set_bytes(Text::Referer, &[&value[..authority], &value[host..]].concat());
     }
 
     /// Adds a verified identity: its name in the configuration. `write` appends its value without secrets.
@@ -204,6 +212,16 @@ impl RequestRecord {
         if let Some(index) = self.texts.keys.iter().position(is_settled) {
             self.texts.keys[index].cost = cost;
         }
+    }
+
+    /// Begins a stage: the limits of the stage before keep their charges.
+    pub fn begin_stage(&mut self) {
+        self.charged_before = self.texts.keys.len();
+    }
+
+    /// Sets the costs of the current stage to zero.
+    pub fn uncharged(&mut self) {
+        self.texts.keys.iter_mut().skip(self.charged_before).for_each(|key| key.cost = 0);
     }
 
     /// The limits that apply to the request, as far as it came.
@@ -276,8 +294,11 @@ mod tests {
         for (sent, kept) in [
             ("https://a.test/b?token=1", "https://a.test/b"),
             ("https://a.test/b#c", "https://a.test/b"),
-            ("https://user:secret@a.test/b@c", "a.test/b@c"),
+            ("https://user:secret@a.test/b@c", "https://a.test/b@c"),
+            ("//user:secret@a.test/b", "//a.test/b"),
             ("user:secret@a.test", "a.test"),
+            ("//user:secret@a.test/x://b", "//a.test/x://b"),
+            ("user:secret@a.test/x://u@b", "a.test/x://u@b"),
             ("/b?c://d@e", "/b"),
             ("", ""),
         ] {

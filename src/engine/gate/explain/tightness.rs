@@ -21,8 +21,13 @@ pub(super) fn of_denials<'c, 'l: 'c>(
 /// The tightness of a limit after `check`, which the limit has not charged yet. `None` if the limit has no rate.
 pub(super) fn after(check: &Check<'_>, now: Timestamp) -> Option<Tightness> {
     let by_rate = check.table().remaining(check.key, check.rule, check.cost, now);
-    let after = check.rule.rates().iter().zip(by_rate).map(|(rate, found)| {
-        let remaining = if check.is_admitted() { found.units.saturating_sub(check.cost) } else { found.units };
+    let (share, rates) = (check.foreseen_share(now), check.rule.rates());
+    // Headers have the share of what remains of one rate, while it suffices for another request.
+    let decided = check.decision().remaining;
+    let decided = (share.is_some() && rates.len() == 1 && decided >= check.cost.max(1)).then_some(decided);
+    let cost = if check.is_admitted() { share.unwrap_or(check.cost) } else { 0 };
+    let after = rates.iter().zip(by_rate).map(|(rate, found)| {
+        let remaining = decided.unwrap_or(found.units.saturating_sub(cost));
         let is_short = remaining < check.cost.max(1);
         let denied = if is_short { known_wait(Some(check.wait(check.cost, now))) } else { None };
         Tightness { denied, remaining, capacity: rate.capacity() }

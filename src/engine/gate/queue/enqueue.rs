@@ -64,7 +64,7 @@ impl<'l> HoldingLimit<'_, 'l> {
 
     /// The wait behind `backlog` in nanoseconds; [`UNKNOWN_NS`] if it ends with another request.
     fn expected_ns(&self, backlog: Backlog, now: Timestamp) -> u64 {
-        expected_ns(self.check, backlog.units, now)
+        expected_ns(self.check, backlog, now)
     }
 
     /// Whether the candidate may wait behind `backlog` for `expected_ns`.

@@ -29,7 +29,7 @@ use super::capacity::Reservation;
 use super::delay::Delayed;
 use super::jitter::spread_ns;
 use super::locked::Turn;
-use super::wait_queue::{Rank, priority_of};
+use super::wait_queue::{Backlog, Rank, priority_of};
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::gate::ask::{self, Decider};
 use crate::engine::gate::bans;
@@ -347,7 +347,7 @@ impl<'l> Waiting<'l> {
         batch.peek(now);
         // The backlog includes the request itself.
         let backlog = here.state.queues.backlog_of(here.key, priority_of(self.rank), 0);
-        let ahead = backlog.units.saturating_sub(here.cost);
+        let ahead = backlog.without(here.cost);
         let expected = batch.charges().iter().map(|charge| expected_ns(charge, ahead, now)).max();
         Refusal { is_estimate: self.may_be_overtaken(), ..Refusal::of(batch.charges().iter(), now, cause, expected) }
     }
@@ -377,9 +377,9 @@ pub(in crate::engine::gate) const UNKNOWN_NS: u64 = u64::MAX;
 /// The length of a wait that never ends.
 pub(super) const NEVER_NS: u64 = UNKNOWN_NS - 1;
 
-/// The expected wait of `charge` behind `ahead` units, in nanoseconds, or [`UNKNOWN_NS`].
-pub(super) fn expected_ns<C>(charge: &Charge<'_, C>, ahead: u64, now: Timestamp) -> u64 {
-    match charge.wait(ahead, now) {
+/// The expected wait of `charge` behind `ahead` in nanoseconds, or [`UNKNOWN_NS`].
+pub(super) fn expected_ns<C>(charge: &Charge<'_, C>, ahead: Backlog, now: Timestamp) -> u64 {
+    match charge.wait(ahead.units_before(charge.rule, charge.cost), now) {
         Retry::AfterNs(ns) => ns,
         Retry::Never => NEVER_NS,
     }

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::time::Timestamp;
+use crate::engine::limit::Algorithm;
 use crate::engine::policy::Priority;
 
 /// The order of waiting requests of the process: their priority in the highest bits, then the order in which they began to
@@ -64,8 +65,40 @@ pub(super) struct Waiter<W> {
 pub(in crate::engine::gate) struct Backlog {
     /// Number of requests.
     pub(in crate::engine::gate) waiting: usize,
-    /// Units that the requests will take.
+    /// Units that they, and requests of other priorities, will take.
     pub(in crate::engine::gate) units: u64,
+    /// The number of requests that take these.
+    pub(in crate::engine::gate) passing: usize,
+    /// The highest cost since the first of them.
+    pub(in crate::engine::gate) cost_max: u64,
+}
+
+impl Backlog {
+    /// This backlog without one of its requests.
+    pub(super) fn without(self, cost: u64) -> Self {
+        let [waiting, passing] = [self.waiting, self.passing].map(|count| count.saturating_sub(1));
+        Self { waiting, passing, units: self.units.saturating_sub(cost), ..self }
+    }
+
+    /// The units that pass before a request of `cost` units. Those that a window has left unused, because the next request
+    /// needs more, count too, as many as there may be; none if all costs are equal, which the rule takes into account.
+    pub(in crate::engine::gate) fn units_before(self, rule: &Algorithm, cost: u64) -> u64 {
+        let Self { units, cost_max, passing, .. } = self;
+        let passing = passing as u64;
+        let has_windows = |rule: &Algorithm| {
+            matches!(rule, Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SubWindow(_))
+        };
+        let are_equal = cost_max == cost && units.checked_div(cost) == Some(passing);
+        if units == 0 || are_equal || !rule.rates().iter().any(has_windows) {
+            return units;
+        }
+        // A request leaves fewer units unused than it costs, and does so once. The last window need not be full.
+        let in_window = cost_max.max(cost).saturating_sub(1);
+        let all = units.saturating_add(cost);
+        let in_all = all.saturating_sub(passing.saturating_add(1));
+        let windows = all.saturating_sub(rule.capacity()).div_ceil(rule.capacity().saturating_sub(in_window).max(1));
+        units.saturating_add(windows.saturating_mul(in_window).min(in_all))
+    }
 }
 
 /// Requests that attend a queue.
@@ -83,6 +116,16 @@ fn lower_index(rank: Rank) -> Option<usize> {
     LOWER.iter().position(|priority| *priority == priority_of(rank))
 }
 
+/// The waiters of several priorities together.
+fn sum(backlogs: &[Backlog]) -> Backlog {
+    backlogs.iter().fold(Backlog::default(), |sum, one| Backlog {
+        waiting: sum.waiting + one.waiting,
+        passing: sum.passing + one.waiting,
+        units: sum.units.saturating_add(one.units),
+        cost_max: sum.cost_max.max(one.cost_max),
+    })
+}
+
 impl<W> WaitQueue<W> {
     /// A queue without waiters, and with this least share in percent.
     pub(super) fn new(min_share: u64) -> Self {
@@ -92,8 +135,8 @@ impl<W> WaitQueue<W> {
 
     /// All waiters.
     pub(super) fn backlog(&self) -> Backlog {
-        let units = self.backlogs.iter().fold(0_u64, |sum, backlog| sum.saturating_add(backlog.units));
-        Backlog { waiting: self.waiters.len(), units }
+        let Backlog { units, cost_max, .. } = sum(&self.backlogs);
+        Backlog { waiting: self.waiters.len(), passing: self.waiters.len(), units, cost_max }
     }
 
     /// What a new request of this priority and cost would wait for: the number of waiters of its priority, and the units
@@ -101,14 +144,21 @@ impl<W> WaitQueue<W> {
     pub(super) fn backlog_of(&self, priority: Priority, cost: u64) -> Backlog {
         let own = self.backlogs[priority as usize];
         let (before, lower) = self.backlogs.split_at(priority as usize + 1);
-        let units = before.iter().fold(0_u64, |sum, backlog| sum.saturating_add(backlog.units));
+        let ahead = sum(before);
+        let units = ahead.units;
         let sharing = lower.iter().filter(|backlog| backlog.waiting > 0).count() as u64 * self.min_share;
         let share = units.saturating_mul(self.min_share) / (100 - sharing.min(99));
         let units = lower.iter().fold(units, |sum, backlog| sum.saturating_add(backlog.units.min(share)));
         let others = self.turn(own.units.saturating_add(cost)).checked_div(self.min_share);
         let others = others.filter(|_| priority != Priority::Critical);
         let most = others.map_or(u64::MAX, |others| own.units.saturating_add(others));
-        Backlog { waiting: own.waiting, units: units.min(most) }
+        let units = units.min(most);
+        let all = if self.min_share > 0 { sum(&self.backlogs) } else { ahead };
+        let are_equal = all.units == (all.waiting as u64).saturating_mul(all.cost_max);
+        // A share cuts off a part of the requests.
+        let passing = if are_equal { units.checked_div(all.cost_max).unwrap_or(0) } else { ahead.waiting as u64 };
+        let passing = usize::try_from(passing).unwrap_or(usize::MAX);
+        Backlog { waiting: own.waiting, passing, units, cost_max: all.cost_max }
     }
 
     /// The waiter that passes next.
@@ -216,6 +266,7 @@ impl<W> WaitQueue<W> {
         let backlog = &mut self.backlogs[priority_of(rank) as usize];
         backlog.waiting += 1;
         backlog.units = backlog.units.saturating_add(waiter.cost);
+        backlog.cost_max = backlog.cost_max.max(waiter.cost);
         self.waiters.insert(rank, waiter);
         let next = self.front_with(None);
         let changed = if next == Some(rank) { front } else { next.filter(|_| next != front) };
@@ -228,8 +279,7 @@ impl<W> WaitQueue<W> {
         self.change(|queue| {
             let Some(waiter) = queue.waiters.remove(&rank) else { return };
             let backlog = &mut queue.backlogs[priority_of(rank) as usize];
-            backlog.waiting -= 1;
-            backlog.units = backlog.units.saturating_sub(waiter.cost);
+            *backlog = if backlog.waiting > 1 { backlog.without(waiter.cost) } else { Backlog::default() };
         })
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::gate::{Explanation, Question, Routing, Verdict};
 
-fn explain<'l>(gate: &Gate, live: &'l Live, words: &[&str]) -> Explanation<'l> {
+pub(super) fn explain<'l>(gate: &Gate, live: &'l Live, words: &[&str]) -> Explanation<'l> {
     let headers = words.iter().filter_map(|word| word.split_once('='));
     let question = Question {
         method: "GET".into(),

@@ -195,6 +195,17 @@ scripts! {
         0s ask r1 a=k > pass
         0s ask r2 a=k > WaitTooLong 1s
         1s ask r3 a=k > pass
+    ", "
+        # regression: the units that a window leaves unused before a larger cost did not count
+        limit a 5 1s 1 window=fixed hold=3400ms cost=5
+        0s ask r1 a=k     > pass
+        0s limit a 5 1s 1 window=fixed hold=3400ms cost=3
+        0s ask r2 a=k     > 1s pass
+        0s ask r3 a=k     > 2s pass
+        0s ask r4 a=k     > 3s pass
+        0s limit a 5 1s 1 window=fixed hold=3400ms cost=1
+        0s ask s1..s2 a=k > 3s pass
+        0s ask s3..s9 a=k > WaitTooLong 4s
     ";
 }
 

@@ -91,3 +91,18 @@ async fn settlements_under_another_rule_count() {
     gate.settle_keyed(live, &of, -4, 0);
     assert_eq!(remaining(), 14);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_charge_comes_back() {
+    for (units, expected) in [(0, 2), (5, 7), (8, 10)] {
+        let gate = new_gate();
+        let live = install(gate, [limit("a", 1, "1h", 10, OnLimit::Reject)], CAPS);
+        let key = gate.named_charge(live, "a", &pairs_of(&[("header:a", "x")]), None, 0).unwrap().key;
+        let rule = &live.policy.limits()[0].allowed.usual;
+        let of = KeyedLimit { limit: "a", key, rule: rule.digest() };
+        let verdict = gate.decide_keyed(live, &[KeyedCharge { of, cost: 8, handling: Handling::Enforce }]);
+        let outcome = verdict.outcomes.into_iter().next().unwrap().unwrap();
+        Gate::give_back_keyed(&outcome.receipt.unwrap(), units);
+        assert_eq!(live.states[0].table.peek(key, rule, 0, gate.clock.now()).remaining, expected, "{units}");
+    }
+}

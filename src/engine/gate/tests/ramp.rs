@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::telemetry::LimitDecision;
-use crate::engine::gate::Cause;
+use crate::engine::gate::{Cause, Rejection, Verdict};
 use crate::engine::limit::Scale;
 use crate::engine::policy::{Ramp, Retirement};
 
@@ -85,6 +85,7 @@ async fn the_answer_at_zero_is_configured() {
         let zero = Limit { mode, ..ramped(Timestamp::ZERO, is_gone, on_limit) };
         let (gate, live) = started(zero);
         let live = step_of(gate, live);
+        let told = explain::explain(gate, live, &["a=k"]).verdict;
         let refused = match ask(gate, live, &headers(&["a=k"])) {
             Step::Refuse(refusal) => Some(refusal.cause),
             Step::Pass(mut pass) => {
@@ -95,6 +96,11 @@ async fn the_answer_at_zero_is_configured() {
             step => panic!("{step:?}"),
         };
         assert_eq!(refused, cause, "{is_gone} {mode:?}");
+        match cause {
+            Some(Cause::Gone) => assert!(matches!(told, Verdict::Rejected(Rejection::Cause(Cause::Gone))), "{told:?}"),
+            Some(_) => assert!(matches!(told, Verdict::Rejected(Rejection::Zero)), "{told:?}"),
+            None => assert!(matches!(told, Verdict::Admitted), "{told:?}"),
+        }
         let decided = [LimitDecision::Refused, LimitDecision::ShadowRefused];
         let counted = decided.map(|decided| live.states[0].metrics.cells.counted(decided));
         assert_eq!(counted, if cause.is_some() { [1, 0] } else { [0, 1] });

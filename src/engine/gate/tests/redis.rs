@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::gate::{Decider, Refill};
 use crate::engine::limit::slow_down::SlowDown;
-use crate::engine::limit::state::State as _;
+use crate::engine::limit::state::{Receipt as _, State as _};
 use crate::engine::limit::{Algorithm, AnyReceipt, AnyState, Key};
 use crate::engine::store::RemoteStore;
 use crate::engine::store::backend::{
@@ -167,7 +167,7 @@ impl Server {
         let state = self.state(&limit, key, &rule);
         match receipt.units() {
             all if all == units => _ = state.refund(&rule, &made, now),
-            part => _ = state.settle(&rule, -i64::try_from(part).unwrap(), 0, now),
+            part => _ = state.refund(&rule, &made.part(part, 0).0, now),
         }
     }
 

@@ -233,6 +233,84 @@ async fn a_window_gets_no_units_of_the_one_before() {
     }
 }
 
+/// The units that remain of the limit `l`, in its store if it has one.
+fn remaining(gate: &Gate, live: &Live, rule: &Algorithm, redis: Option<&FakeRedis>) -> u64 {
+    let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+    match redis {
+        Some(redis) => redis.remaining("l", key, rule),
+        None => live.states[0].table.peek(key, rule, 0, gate.clock.now()).remaining,
+    }
+}
+
+/// Requests are charged one after another, each when the units of the one before are back. One that ends with no unit gives
+/// back its own only.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_gives_no_units_back_twice() {
+    // the rule, the time between five requests, and the units that remain after the last one, before and after the others
+    // have ended with no unit
+    for (rule, pause, before, after) in [
+        ("token_bucket 2/1min burst 2", "1min", 0, 0),
+        ("token_bucket 4/1min burst 4", "25s", 0, 2),
+        ("leaky_bucket 2/1min burst 2", "1min", 0, 0),
+        ("token_bucket 2/1min burst 2+token_bucket 100/1day burst 100", "1min", 0, 0),
+        ("sliding_log 4/20s", "11s", 0, 2),
+        ("sub_window 4/20s in 10", "11s", 0, 2),
+        ("sliding_log 4/20s", "20s", 2, 2),
+    ] {
+        for is_remote in [false, true] {
+            let gate = gate_of(Clock::start_at(AN_HOUR_BEGINS));
+            let redis = FakeRedis::new(gate.clock);
+            let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+            let strategy = if is_remote { Strategy::Redis { store: 0, replicas: 1 } } else { Strategy::default() };
+            let limit = Limit { allowed: Allowed::to_all(algorithm(rule)), strategy, ..settled(None, by) };
+            let live = install_with(gate, [limit], CAPS, &[redis.store(OnFailure::Split)]);
+            let (fields, mut bills) = (headers(&[]), Vec::new());
+            for number in 0..5 {
+                tokio::time::advance(Duration::from_nanos(ns(pause) * u64::from(number > 0))).await;
+                let mut pass = super::answer(ask(gate, live, &fields), &redis, &fields).await.ok().unwrap();
+                pass.charged.commit(true);
+                bills.push(pass.charged.bill().unwrap());
+            }
+            let left = || remaining(gate, live, &algorithm(rule), is_remote.then_some(&redis));
+            assert_eq!(left(), before, "{rule} {is_remote}");
+            for mut bill in bills.drain(..4).rev() {
+                answer(&mut bill, Answer { field: Some("0"), ..OK });
+            }
+            assert_eq!(left(), after, "{rule} {is_remote}");
+        }
+    }
+}
+
+/// A charge at another rate has no receipt that is valid. It gives back what no rate has given back since.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_after_a_change_of_the_rate_loses_the_time_since() {
+    let (half, same) = ("token_bucket 500/1min burst 1000", "token_bucket 1000/1min burst 1000");
+    // The rates from then on, and what remains after the settlement.
+    for (changes, expected) in [(&[half][..], 400), (&[same], 600), (&[half, same], 400)] {
+        let gate = gate_of(Clock::start_at(AN_HOUR_BEGINS));
+        let with = |rule: &str| {
+            let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+            install(
+                gate,
+                [Limit { cost: Cost::Units(500), allowed: Allowed::to_all(algorithm(rule)), ..settled(None, by) }],
+                CAPS,
+            )
+        };
+        let mut bills = [(); 2].map(|()| sent_on(gate, with("token_bucket 1000/1min burst 1000")).unwrap());
+        tokio::time::advance(Duration::from_secs(12)).await;
+        for change in changes {
+            let (live, rule) = (with(change), algorithm(change));
+            // The table notes which keys have another rate.
+            let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+            live.states[0].table.adopt_rule(key, &rule, gate.clock.now());
+            assert_eq!(remaining(gate, live, &rule, None), 200, "{changes:?}");
+        }
+        answer(&mut bills[1], Answer { field: Some("100"), ..OK });
+        let change = changes[changes.len() - 1];
+        assert_eq!(remaining(gate, with(change), &algorithm(change), None), expected, "{changes:?}");
+    }
+}
+
 /// A charge is settled under the rule that is in force by then. Its own rule applies to nothing any more, and a charge of
 /// another algorithm changes nothing.
 #[tokio::test(start_paused = true)]

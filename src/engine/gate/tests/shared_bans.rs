@@ -198,6 +198,17 @@ fn a_ban_that_replaced_a_longer_one_outlives_its_end() {
     }
 }
 
+/// A ban of 600 seconds that was set at second 1000. A process starts at second 10, because its clock was set back.
+#[test]
+fn a_ban_does_not_grow_by_a_clock_that_was_set_back() {
+    let at = |seconds: u64| crate::base::time::Timestamp::from_ns(seconds * 1_000_000_000);
+    for (replica, instants) in [(0, (10, 610)), (1, (1000, 1600))] {
+        let ban = OperatorBan { since: at(1000), until: Some(at(1600)), replica, ..of_network("192.0.2.0/24", false) };
+        let continued = ban.at_start(at(10));
+        assert_eq!((continued.since, continued.until), (at(instants.0), Some(at(instants.1))), "{replica}");
+    }
+}
+
 /// A replica knows as many bans as it can, most of which are lifted: those make room for new ones.
 #[tokio::test(start_paused = true)]
 async fn new_bans_displace_lifted_ones() {

@@ -7,7 +7,7 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::packed::{Packed, Unpacker};
 use crate::engine::limit::portable::{Charged, Numbers, Portable, Unportable};
 use crate::engine::limit::rule::{Rule, Scale};
-use crate::engine::limit::state::State;
+use crate::engine::limit::state::{Receipt, State};
 use crate::engine::limit::{Decision, Pace, QuotaError, RemainingByRate, Retry, windows};
 
 impl Rule for Box<[Algorithm]> {
@@ -99,6 +99,14 @@ impl Several {
         self.states = each
             .map(|(known, rule)| known.or_else(|| take(&|_| true)).unwrap_or_else(|| AnyState::fresh(rule)))
             .collect();
+    }
+}
+
+impl Receipt for Box<[AnyReceipt]> {
+    /// Of units that not every rate can prove, none is left.
+    fn part(&self, units: u64, grown: u64) -> (Self, u64) {
+        let (parts, rest): (Vec<_>, Vec<_>) = self.iter().map(|receipt| receipt.part(units, grown)).unzip();
+        (parts.into(), rest.into_iter().min().unwrap_or(0))
     }
 }
 

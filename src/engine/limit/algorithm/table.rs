@@ -42,6 +42,17 @@ macro_rules! closed_set {
             $(#[doc = concat!("Of [`Algorithm::", stringify!($Name), "`].")] $Name(<$State as State>::Receipt),)*
         }
 
+        impl Receipt for AnyReceipt {
+            fn part(&self, units: u64, grown: u64) -> (Self, u64) {
+                match self {
+                    $(Self::$Name(receipt) => {
+                        let (part, rest) = receipt.part(units, grown);
+                        (Self::$Name(part), rest)
+                    })*
+                }
+            }
+        }
+
         /// Evaluates `$do` with a state and a rule of the same algorithm; `$other` if the algorithms differ.
         macro_rules! matched {
             ($d state:expr, $d rule:expr, |$d one:ident, $d numbers:ident| $d do:expr, else $d other:expr) => {

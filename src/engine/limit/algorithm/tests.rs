@@ -1,6 +1,6 @@
 //! The order of rules by strictness.
 
-use super::{Algorithm, QuotaError, Rate, leaky_bucket, sliding_log};
+use super::{Algorithm, QuotaError, Rate, sliding_log};
 use crate::engine::limit::Quota;
 
 fn bucket(count: u64, burst: u64) -> Result<Algorithm, QuotaError> {
@@ -13,7 +13,7 @@ fn log(count: u64, period_ns: u64) -> Result<Algorithm, QuotaError> {
 
 fn leaky(count: u64, burst: u64, shapes: bool) -> Result<Algorithm, QuotaError> {
     let quota = Quota::new(Rate { count, period_ns: 1_000_000_000 }, burst)?;
-    Ok(Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes }))
+    Ok(Algorithm::LeakyBucket(quota.shaping(shapes)))
 }
 
 #[test]

@@ -157,7 +157,7 @@ pub struct Controller {
     range: Range,
     /// The natural logarithm of the bound between those of a pair.
     log_bound: f64,
-    /// Windows so far. The parity of its ones decides which bound is in force: high, low, low, high. In this order neither a
+    /// Windows so far. The parity of its ones decides which bound is in force: low, high, high, low. In this order neither a
     /// trend nor a period of the load looks like an effect of the bound.
     index: u32,
     window: Window,
@@ -213,7 +213,7 @@ impl Controller {
             return log_bound.exp().round() as u64;
         }
         let (high, low) = self.pair();
-        if self.index.count_ones().is_multiple_of(2) { high } else { low }
+        if self.index.count_ones().is_multiple_of(2) { low } else { high }
     }
 
     /// The two bounds of a pair of windows, which differ.

@@ -6,9 +6,13 @@
 //! weights of the sharers that owe units or wait. So the instant at which a sharer owes nothing is a fixed time of this
 //! clock, whatever the others do.
 //!
+//! The bucket has no debt: units of answers that it does not have are beyond it, and their sharer owes them alone. They are
+//! paid by the units that find the bucket full, and last of what the sharer owes.
+//!
 //! Units on the clock are `f64`: they decide only about fairness. The bound of all sharers is that of the bucket, which
-//! computes with integers.
+//! computes with integers, as does the instant at which all is paid.
 
+mod overdraft;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap};
@@ -35,9 +39,10 @@ pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct Pool {
     bucket: Bucket,
-    /// The quota of the last decision, and the instant at which the bucket is full after the last charge.
+    /// The quota of the last decision.
     quota: Quota,
-    full_at: Timestamp,
+    /// The instant at which the bucket is full, and all units beyond it are paid.
+    all_paid_at: Timestamp,
     /// The instant of the clock.
     at: Timestamp,
     clock: f64,
@@ -59,6 +64,8 @@ struct Sharer {
     weight: u32,
     /// The time of the clock at which it owes nothing.
     paid_at: f64,
+    /// Units that the bucket never gave, once it owed them. It owes no more of them than it owes in all.
+    overdraft: f64,
     /// The instant until which it counts although it owes nothing.
     waits_until: Timestamp,
 }
@@ -84,7 +91,7 @@ impl Pool {
         Self {
             bucket: Bucket::fresh(quota),
             quota: *quota,
-            full_at: Timestamp::ZERO,
+            all_paid_at: Timestamp::ZERO,
             at: Timestamp::ZERO,
             clock: 0.0,
             sharers: HashMap::new(),
@@ -123,8 +130,7 @@ impl Pool {
             self.owing.remove(&(bits, id));
             self.release(id);
         }
-        if now.ns_since(self.full_at) >= PATIENCE_NS {
-            self.full_at = now; // not looked at again for so long
+        if now.ns_since(self.all_paid_at) >= PATIENCE_NS && !self.owing.is_empty() {
             self.forgive();
         }
         if self.clock > CLOCK_MAX {
@@ -139,9 +145,11 @@ impl Pool {
             return;
         }
         let part = (units(quota.interval_ns()) / units(self.quota.interval_ns())).min(1.0);
+        let overdraft_ns =
+            units(self.overdraft_ns(self.at)) * units(quota.interval_ns()) / units(self.quota.interval_ns());
         self.quota = *quota;
         self.bucket.adopt(quota, self.at);
-        self.full_at = self.bucket.peek(quota, 0, self.at).full_at(self.at);
+        self.all_paid_at = self.bucket_full_at(self.at).saturating_add_ns(whole(overdraft_ns.ceil()));
         for (until, id) in std::mem::take(&mut self.waiting) {
             let until = self.at.saturating_add_ns(whole((units(until.ns_since(self.at)) * part).ceil()));
             if let Some(sharer) = self.sharers.get_mut(&id) {
@@ -151,16 +159,13 @@ impl Pool {
         }
     }
 
-    /// Ends all debts to a bucket that stays full, unless one is larger than the bucket: its sharer pays for that alone.
+    /// Ends what sharers owe to a bucket that stays full after all is paid: units that came back for sharers that did not take
+    /// them.
     fn forgive(&mut self) {
-        let burst = units(self.quota.burst());
-        let owed = |sharer: &Sharer| (sharer.paid_at - self.clock) * f64::from(sharer.weight);
-        if self.sharers.values().all(|sharer| owed(sharer) <= burst) {
-            self.owing.clear();
-            self.sharers.retain(|_, sharer| sharer.waits());
-            self.sharers.values_mut().for_each(|sharer| sharer.paid_at = self.clock);
-            self.weights = self.sharers.values().map(|sharer| u64::from(sharer.weight)).sum();
-        }
+        self.owing.clear();
+        self.sharers.retain(|_, sharer| sharer.waits());
+        self.sharers.values_mut().for_each(|sharer| sharer.paid_at = self.clock);
+        self.weights = self.sharers.values().map(|sharer| u64::from(sharer.weight)).sum();
     }
 
     /// Decides a request of `cost` units at the time of the clock. Nothing is charged. A sharer that is refused counts until
@@ -186,7 +191,7 @@ impl Pool {
         let weights = self.weights_with(asker);
         let (owed, part) = (self.owed(asker), Self::part(asker, quota, weights));
         let has_all = weights <= f64::from(asker.weight) && owed <= units(quota.burst());
-        let is_alone = has_all && of_bucket.remaining >= reserve(quota);
+        let is_alone = has_all && of_bucket.is_admitted() && of_bucket.remaining >= self.reserved(quota, now);
         let is_within = cost == 0 || is_alone || owed <= ROUNDING || owed + units(cost) <= part + ROUNDING;
         let denied = match of_bucket.denied {
             Some(Retry::AfterNs(_)) | None if !is_within => {
@@ -213,10 +218,11 @@ impl Pool {
         if !decision.is_admitted() || cost == 0 {
             return (decision, None);
         }
-        self.full_at = self.bucket.admit(quota, cost, now).full_at(now);
+        self.bucket.admit(quota, cost, now);
+        self.all_paid_at = self.all_paid_at.max(now).saturating_add_ns(cost.saturating_mul(quota.interval_ns()));
         // One that was alone may owe more than the bucket lacks.
         let free = (units(quota.burst()) - self.owed(asker)).max(0.0);
-        self.charge(asker, units(cost).min(free));
+        self.charge(asker, units(cost).min(free), 0.0);
         (decision, Some(self.bucket.receipt(cost, now)))
     }
 
@@ -228,26 +234,12 @@ impl Pool {
         receipt: &token_bucket::Receipt,
         now: Timestamp,
     ) -> u64 {
+        let full_at = self.bucket_full_at(now);
         let returned = self.bucket.refund(quota, receipt, now);
-        self.charge(asker, -units(returned));
+        let returned_ns = full_at.ns_since(self.bucket_full_at(now));
+        self.all_paid_at = self.all_paid_at.saturating_sub_ns(returned_ns);
+        self.charge(asker, -units(returned), 0.0);
         returned
-    }
-
-    /// Charges units whether they fit or not, or gives back what the sharer owes. The bucket has no debt: a sharer pays for
-    /// its own. Returns the units.
-    pub(super) fn settle(&mut self, asker: Asker, (extra, max_debt): (i64, u64), now: Timestamp) -> i64 {
-        let (quota, owed) = (self.quota, self.owed(asker)); // the rule of the charge may be that of an earlier policy
-        let settled = if extra < 0 {
-            -units(extra.unsigned_abs()).min(owed)
-        } else {
-            units(extra.unsigned_abs()).min((units(quota.burst().saturating_add(max_debt)) - owed).max(0.0))
-        };
-        let magnitude = i64::try_from(whole(settled.abs().round())).unwrap_or(i64::MAX);
-        let rounded = if extra < 0 { -magnitude } else { magnitude };
-        self.bucket.settle(&quota, rounded, 0, now);
-        self.full_at = self.bucket.peek(&quota, 0, now).full_at(now);
-        self.charge(asker, settled);
-        rounded
     }
 
     /// Units that the sharer owes beyond the burst, rounded up.
@@ -263,7 +255,7 @@ impl Pool {
     }
 
     /// Units that the sharer owes.
-    fn owed(&self, asker: Asker) -> f64 {
+    pub(super) fn owed(&self, asker: Asker) -> f64 {
         let owed = |sharer: &Sharer| (sharer.paid_at - self.clock).max(0.0) * f64::from(sharer.weight);
         self.sharers.get(&asker.id).map_or(0.0, owed)
     }
@@ -279,12 +271,13 @@ impl Pool {
         units(self.weights + u64::from(own))
     }
 
-    /// Adds units to those that a sharer owes. It waits no more.
-    fn charge(&mut self, asker: Asker, units: f64) {
+    /// Adds units to those that a sharer owes, and to those of them that are beyond the bucket. It waits no more.
+    fn charge(&mut self, asker: Asker, units: f64, overdraft: f64) {
         let owed = (self.owed(asker) + units).max(0.0);
+        let overdraft = (self.overdraft(asker) + overdraft).max(0.0);
         self.remove(asker);
         let paid_at = self.clock + owed / f64::from(asker.weight.max(1));
-        self.insert(asker.id, Sharer { weight: asker.weight, paid_at, waits_until: Timestamp::ZERO });
+        self.insert(asker.id, Sharer { weight: asker.weight, paid_at, overdraft, waits_until: Timestamp::ZERO });
     }
 
     /// Adds a sharer that was removed, if it counts.
@@ -305,7 +298,7 @@ impl Pool {
     /// Removes a sharer, and returns it. One that did not count owes nothing.
     fn remove(&mut self, asker: Asker) -> Sharer {
         let Some(sharer) = self.sharers.remove(&asker.id) else {
-            return Sharer { weight: asker.weight, paid_at: self.clock, waits_until: Timestamp::ZERO };
+            return Sharer { weight: asker.weight, paid_at: self.clock, overdraft: 0.0, waits_until: Timestamp::ZERO };
         };
         self.owing.remove(&(sharer.paid_at.to_bits(), asker.id));
         self.waiting.remove(&(sharer.waits_until, asker.id));

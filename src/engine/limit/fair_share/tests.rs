@@ -1,5 +1,7 @@
 //! Sharers in virtual time that ask at constant rates, and are refused or wait.
 
+use proptest::prelude::*;
+
 use super::super::{Rate, State as _};
 use super::pool::PATIENCE_NS;
 use super::*;
@@ -141,6 +143,144 @@ fn a_full_bucket_ends_no_debt_beyond_it() {
         assert!(!state.admit(rule, 1, at(seconds)).is_admitted(), "{seconds}");
     }
     assert!(state.admit(rule, 1, at(51)).is_admitted());
+}
+
+/// Each sharer owes the burst, and the bucket gave it once. Nobody passes before all but a part of each debt is paid.
+#[test]
+fn several_debts_are_paid_at_the_rate_of_the_bucket() {
+    let mut sharers = sharers(quota(2, 20), &[1; 8]);
+    for (rule, state) in &mut sharers {
+        assert!(state.admit(rule, 1, BEGIN).is_admitted());
+    }
+    for (rule, state) in &mut sharers {
+        assert_eq!(state.settle(rule, 19, 1000, BEGIN), 19);
+    }
+    // Each pays a unit in 4 s, and may owe an eighth of 18 units.
+    let passes = BEGIN.saturating_add_ns(75 * SECOND);
+    for tick in 0..300 {
+        let now = BEGIN.saturating_add_ns(tick * SECOND / 4);
+        for (index, (rule, state)) in sharers.iter_mut().enumerate() {
+            let Some(Retry::AfterNs(ns)) = state.admit(rule, 1, now).denied else { panic!("{index} at {tick}") };
+            assert!(now.saturating_add_ns(ns).ns_since(passes) < 10_000, "{index} at {tick}: {ns}");
+        }
+    }
+    let now = passes.saturating_add_ns(10_000);
+    assert!(sharers.iter_mut().all(|(rule, state)| state.admit(rule, 1, now).is_admitted()));
+    // One without debt has what the bucket has.
+    let rule = sharers[0].0.clone();
+    assert!(State::fresh(&rule).admit(&rule, 2, now).is_admitted());
+}
+
+/// A sharer that is alone pays what is beyond the bucket too.
+#[test]
+fn a_full_bucket_is_not_spent_before_its_debt_is_paid() {
+    let mut sharers = sharers(quota(2, 20), &[1]);
+    let (rule, state) = &mut sharers[0];
+    assert_eq!((state.settle(rule, 20, 0, BEGIN), state.settle(rule, 40, 20, BEGIN)), (20, 20));
+    let Some(Retry::AfterNs(ns)) = state.peek(rule, 1, BEGIN).denied else { panic!("admitted") };
+    let now = BEGIN.saturating_add_ns(ns);
+    assert!(ns.abs_diff(23 * SECOND / 2) < 10_000, "{ns}");
+    assert!(!state.peek(rule, 1, BEGIN.saturating_add_ns(ns - 10_000)).is_admitted());
+    assert_eq!((0..20).filter(|_| state.admit(rule, 1, now).is_admitted()).count(), 1);
+}
+
+/// What others spent stays spent when a debt is given back. What a sharer took from the bucket returns to it.
+#[test]
+fn a_debt_that_is_given_back_fills_no_bucket() {
+    let mut sharers = sharers(quota(10, 20), &[1; 4]);
+    let [(rule, first), (_, second), (_, third), (_, other)] = &mut sharers[..] else { panic!() };
+    assert_eq!((0..20).filter(|_| first.admit(rule, 1, BEGIN).is_admitted()).count(), 18);
+    assert!(second.admit(rule, 2, BEGIN).is_admitted());
+    for (given_back, over) in [(-30, 0), (i64::MIN, 0)] {
+        assert_eq!((third.settle(rule, 50, 100, BEGIN), third.over(rule, BEGIN)), (50, 30));
+        assert_eq!(third.settle(rule, given_back, 0, BEGIN), given_back.max(-50));
+        assert_eq!(third.over(rule, BEGIN), over);
+        assert!(!other.peek(rule, 1, BEGIN).is_admitted(), "{given_back}");
+        third.settle(rule, i64::MIN, 0, BEGIN);
+    }
+    assert_eq!(third.settle(rule, 50, 100, BEGIN), 50);
+    assert_eq!(second.settle(rule, i64::MIN, 0, BEGIN), -2);
+    assert!(other.admit(rule, 2, BEGIN).is_admitted() && !second.peek(rule, 1, BEGIN).is_admitted());
+}
+
+/// While a debt slows its payment, a sharer owes units that are back in the bucket. Others may have spent them.
+#[test]
+fn units_that_are_back_are_not_given_back() {
+    let mut sharers = sharers(quota(10, 20), &[1; 4]);
+    let [(rule, debtor), (_, first), (_, second), (_, other)] = &mut sharers[..] else { panic!() };
+    assert_eq!(debtor.settle(rule, 500, 1000, BEGIN), 500);
+    let full = BEGIN.saturating_add_ns(2 * SECOND);
+    assert!(first.admit(rule, 8, full).is_admitted());
+    let now = full.saturating_add_ns(4 * SECOND / 5);
+    assert!(second.admit(rule, 6, now).is_admitted());
+    assert_eq!(first.settle(rule, i64::MIN, 0, now), -4);
+    assert!(other.peek(rule, 14, now).is_admitted() && !other.peek(rule, 15, now).is_admitted());
+}
+
+/// What happens to one of four sharers.
+#[derive(Clone, Debug)]
+enum Event {
+    Ask(u64),
+    Charge(i64, u64),
+    GiveBack(i64),
+    Refund,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (1_u64..8).prop_map(Event::Ask),
+        2 => (1_i64..60, 0_u64..60).prop_map(|(units, max_debt)| Event::Charge(units, max_debt)),
+        1 => (-60_i64..0).prop_map(Event::GiveBack),
+        1 => Just(Event::Refund),
+    ]
+}
+
+proptest! {
+    /// Whatever is settled: no units are forgiven that have not come back, no unit given back is one that others spent, and a
+    /// refused request passes when it says. The first two sharers only ask.
+    #[test]
+    fn debts_stay_within_the_bound(
+        events in prop::collection::vec((0_usize..4, event(), 0_u64..2500), 1..120),
+        last in (0_usize..4, 1_u64..20),
+    ) {
+        let mut sharers = sharers(quota(10, 20), &[1, 2, 1, 1]);
+        let (mut now, mut net, mut asked, mut receipts) = (BEGIN, 0, 0, [None; 4]);
+        for (index, event, pause_ms) in events {
+            now = now.saturating_add_ns(pause_ms * 1_000_000);
+            let (rule, state) = &mut sharers[index];
+            let is_settled = index >= 2;
+            let charged = match event {
+                Event::Ask(cost) => {
+                    let is_admitted = state.admit(rule, cost, now).is_admitted();
+                    receipts[index] = is_admitted.then(|| state.receipt(cost, now)).or(receipts[index]);
+                    i64::try_from(if is_admitted { cost } else { 0 }).unwrap()
+                }
+                Event::Charge(units, max_debt) if is_settled => state.settle(rule, units, max_debt, now),
+                Event::GiveBack(units) if is_settled => state.settle(rule, units, 0, now),
+                Event::Refund if is_settled => {
+                    let receipt = receipts[index].take();
+                    -i64::try_from(receipt.map_or(0, |receipt| state.refund(rule, &receipt, now))).unwrap()
+                }
+                _ => 0,
+            };
+            net += charged;
+            asked += if is_settled { 0 } else { charged };
+            let returned = pool::units(now.ns_since(BEGIN)) / pool::units(SECOND) * 10.0;
+            let owed: f64 = sharers.iter().map(|(rule, state)| rule.pool(now).owed(state.asker(rule))).sum();
+            prop_assert!(f64::from(i32::try_from(net).unwrap()) <= returned + owed + 2.0, "{net} of {returned} and {owed}");
+            prop_assert!(f64::from(i32::try_from(asked).unwrap()) <= returned + 20.0 + 2.0, "{asked} of {returned}");
+        }
+        // Others that were refused may leave earlier than an estimate has it.
+        let (rule, state) = &mut sharers[last.0];
+        let mut asks = (0..4).map(|_| {
+            let decision = state.admit(rule, last.1, now);
+            if let Some(Retry::AfterNs(ns)) = decision.denied {
+                now = now.saturating_add_ns(ns);
+            }
+            decision.is_admitted()
+        });
+        prop_assert!(asks.any(|is_admitted| is_admitted));
+    }
 }
 
 /// Costs of many units, of one that waits, next to sharers that take each unit at once.

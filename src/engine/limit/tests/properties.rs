@@ -222,7 +222,7 @@ proptest! {
 
     #[test]
     fn other_numbers_never_give_units((was, rule) in pairs(), trace in traces()) {
-        let shapes = |rule: &Algorithm| matches!(rule, Algorithm::LeakyBucket(rule) if rule.shapes);
+        let shapes = |rule: &Algorithm| matches!(rule, Algorithm::LeakyBucket(quota) if quota.shapes());
         // A bucket that shapes has no units between two requests. A log knows the units of a shorter period.
         let is_shorter_log = was.name() == "sliding_log" && was.period_ns() > rule.period_ns();
         if shapes(&was) || shapes(&rule) || is_shorter_log {

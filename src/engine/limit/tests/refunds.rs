@@ -1,27 +1,31 @@
-//! Refunds: exact at once, never too much in any order, and whole if everything is given back.
+//! Refunds of charges and of parts of them: exact at once, never too much in any order, and whole if everything is given back.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+use super::check;
 use super::properties::{Trace, algorithms, assert_bound, buckets, instants, singles, start, tick_ns, traces};
 use crate::base::time::Timestamp;
-use crate::engine::limit::state::State as _;
-use crate::engine::limit::{Algorithm, AnyReceipt, AnyState, leaky_bucket};
+use crate::engine::limit::state::{Receipt as _, State as _};
+use crate::engine::limit::{Algorithm, AnyReceipt, AnyState};
 
-/// Requests; for each, whether it is given back, and after how many requests.
-type Undone = Vec<((u64, u64), Option<usize>)>;
+/// Requests; for each, whether it is given back, after how many requests, and the units that are not given back.
+type Undone = Vec<((u64, u64), Option<(usize, u64)>)>;
 
 fn undone() -> impl Strategy<Value = Undone> {
     let request = (prop_oneof![5 => Just(0_u64), 3 => 0_u64..6, 1 => 0_u64..40], 0_u64..5);
-    prop::collection::vec((request, prop::option::of(0_usize..12)), 1..60)
+    let kept = prop_oneof![1 => Just(0_u64), 1 => 0_u64..6];
+    prop::collection::vec((request, prop::option::of((0_usize..12, kept))), 1..60)
 }
 
 /// What happens to a bucket.
 #[derive(Clone, Debug)]
 enum Event {
     Charge(u64),
-    /// Gives one of the charges back, if there are any.
-    GiveBack(Index),
+    /// Gives one of the charges back, if there are any, but for so many units.
+    GiveBack(Index, u64),
+    /// Charges the request of one of the charges so many units more.
+    Grow(Index, u64),
     Settle(i64),
 }
 
@@ -29,7 +33,8 @@ enum Event {
 fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let event = prop_oneof![
         6 => (1_u64..4).prop_map(Event::Charge),
-        6 => any::<Index>().prop_map(Event::GiveBack),
+        6 => (any::<Index>(), 0_u64..3).prop_map(|(which, kept)| Event::GiveBack(which, kept)),
+        1 => (any::<Index>(), 1_u64..4).prop_map(|(which, units)| Event::Grow(which, units)),
         1 => (-6_i64..4).prop_map(Event::Settle),
     ];
     prop::collection::vec((prop_oneof![3 => Just(0_u64), 3 => 0_u64..4, 2 => 0_u64..30], event), 1..60)
@@ -53,8 +58,44 @@ fn balance(state: &AnyState, rule: &Algorithm, now: Timestamp) -> i64 {
     i64::try_from(remaining).unwrap() - i64::try_from(over).unwrap()
 }
 
+super::tables! {
+    /// Requests that end with fewer units than they were charged give back none that time has given back already.
+    a_part_comes_back_once:
+    "token_bucket 1000/1min burst 1000" => "
+      # at     cost   decision   remaining   reset   retry
+      0s       1000   admit      0           60s     -
+      60s      1000   admit      0           60s     -
+      120s     1000   admit      0           60s     -
+      180s     1000   admit      0           60s     -
+      240s     1000   admit      0           60s     -
+      300s     1000   admit      0           60s     -
+      300s     refund 5 1000
+      300s     1      deny       0           60s     60ms
+      300s     refund 4 400
+      300s     refund 1 1000
+      300s     1      deny       0           60s     60ms
+      # Of the newest, 500 are left of 900.
+      330s     refund 6 900
+      330s     0      admit      1000        0s      -
+      330s     400    admit      600         24s     -
+      340s     refund 7 300
+      340s     0      admit      1000        0s      -",
+    "sliding_log 3/10s" => "
+      0s       2      admit      1           10s     -
+      9s       1      admit      0           10s     -
+      9500ms   refund 1 2
+      9500ms   0      admit      2           9500ms  -
+      10s      0      admit      2           9s      -",
+    "sub_window 3/10s in 10" => "
+      0s       3      admit      0           10s     -
+      5s       refund 1 2
+      9s       1      admit      1           10s     -
+      10s      0      admit      2           9s      -";
+}
+
 proptest! {
-    /// A bucket whose charges are given back in any order is never fuller than a bucket that never saw them.
+    /// A bucket whose charges are given back in any order, whole or in part, is never fuller than a bucket that never saw what
+    /// is given back.
     #[test]
     fn a_bucket_never_gets_too_much(rule in buckets(), events in events()) {
         let mut state = AnyState::fresh(&rule);
@@ -64,13 +105,25 @@ proptest! {
             now = now.saturating_add_ns(ticks * tick_ns(&rule) + ticks % 3);
             match event {
                 Event::Charge(cost) => if state.admit(&rule, cost, now).is_admitted() {
-                    charges.push((number, state.receipt(cost, now)));
+                    charges.push((number, state.receipt(cost, now), cost, 0));
                     units.push((number, (now, i64::try_from(cost).unwrap())));
                 },
-                Event::GiveBack(which) => if !charges.is_empty() {
-                    let (number, receipt) = charges.swap_remove(which.index(charges.len()));
-                    state.refund(&rule, &receipt, now);
-                    units.retain(|(of, _)| *of != number);
+                Event::GiveBack(which, kept) => if !charges.is_empty() {
+                    let (number, receipt, cost, grown) = charges.swap_remove(which.index(charges.len()));
+                    let kept = kept.min(cost);
+                    state.refund(&rule, &receipt.part(cost + grown - kept, grown).0, now);
+                    let first = units.iter().position(|(of, _)| *of == number).unwrap();
+                    units[first].1.1 = i64::try_from(kept).unwrap();
+                    let mut place = 0..;
+                    units.retain(|(of, _)| place.next() == Some(first) || *of != number);
+                },
+                Event::Grow(which, more) => if !charges.is_empty() {
+                    let which = which.index(charges.len());
+                    let (number, _, _, grown) = &mut charges[which];
+                    let extra = i64::try_from(more).unwrap();
+                    state.settle(&rule, extra, DEBT_MAX, now);
+                    units.push((*number, (now, extra)));
+                    *grown += more;
                 },
                 Event::Settle(extra) => {
                     state.settle(&rule, extra, DEBT_MAX, now);
@@ -86,7 +139,7 @@ proptest! {
     #[test]
     fn units_that_move_are_returned(rule in singles(), events in events()) {
         // What remains of a bucket that shapes depends on the next instant, too.
-        prop_assume!(!matches!(rule, Algorithm::LeakyBucket(leaky_bucket::Rule { shapes: true, .. })));
+        prop_assume!(!matches!(rule, Algorithm::LeakyBucket(quota) if quota.shapes()));
         let mut state = AnyState::fresh(&rule);
         let (mut receipts, mut now) = (Vec::new(), start());
         for (ticks, event) in events {
@@ -98,11 +151,13 @@ proptest! {
                     receipts.extend(is_admitted.then(|| state.receipt(cost, now)));
                     continue;
                 }
-                Event::GiveBack(_) if receipts.is_empty() => continue,
-                Event::GiveBack(which) => {
-                    let receipt = receipts.swap_remove(which.index(receipts.len()));
+                Event::GiveBack(..) if receipts.is_empty() => continue,
+                Event::GiveBack(which, units) => {
+                    let receipt: AnyReceipt = receipts.swap_remove(which.index(receipts.len()));
+                    let receipt = receipt.part(units + 1, 0).0;
                     -i64::try_from(state.refund(&rule, &receipt, now)).unwrap()
                 }
+                Event::Grow(..) => continue,
                 Event::Settle(extra) => state.settle(&rule, extra, DEBT_MAX, now),
             };
             let spent = before - balance(&state, &rule, now);
@@ -184,7 +239,8 @@ proptest! {
         }
     }
 
-    /// Any requests are given back at any later moment, in any order: all others together stay within the bound.
+    /// Any requests are given back at any later moment, whole or in part, in any order: what is not given back stays within
+    /// the bound.
     #[test]
     fn never_too_much(rule in algorithms(), requests in undone(), order in prop::collection::vec(any::<Index>(), 60)) {
         let trace: Trace = requests.iter().map(|(request, _)| *request).collect();
@@ -202,7 +258,11 @@ proptest! {
             }
             if state.admit(&rule, cost, now).is_admitted() {
                 match requests[index].1 {
-                    Some(later) => outstanding.push((index + 1 + later, state.receipt(cost, now))),
+                    Some((later, units)) => {
+                        let units = units.min(cost);
+                        outstanding.push((index + 1 + later, state.receipt(cost, now).part(cost - units, 0).0));
+                        kept.push((now, units));
+                    }
                     None => kept.push((now, cost)),
                 }
             }

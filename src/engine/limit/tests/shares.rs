@@ -12,7 +12,7 @@ use crate::engine::limit::{Algorithm, AnyState, QuotaError, Retry, Scale, fixed_
 fn has_own_windows(rule: &Algorithm) -> bool {
     match rule {
         Algorithm::FixedWindow(rule) => matches!(rule.windows(), fixed_window::Windows::FromFirst(_)),
-        Algorithm::LeakyBucket(rule) => rule.shapes,
+        Algorithm::LeakyBucket(quota) => quota.shapes(),
         _ => false,
     }
 }

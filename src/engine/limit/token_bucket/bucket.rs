@@ -1,4 +1,7 @@
-//! A token bucket with the lost time of its refunds, for maps that have room for it.
+//! A token bucket with the lost time of its refunds, for maps that have room for it; and the leaky bucket.
+//!
+//! A leaky bucket that polices is such a bucket too: a request that would make it overflow is refused. One that shapes
+//! decides by [`shape`].
 
 use super::{Receipt, State};
 use crate::base::time::Timestamp;
@@ -9,7 +12,8 @@ use crate::engine::limit::portable::{Charged, Numbers, Portable};
 use crate::engine::limit::state;
 use crate::engine::limit::{Decision, Quota, Retry};
 
-/// The state of one key: 48 bytes. It decides as its [`State`] alone, and refunds lose less.
+/// The state of one key: 48 bytes. It decides as its [`State`] alone, and refunds lose less. Under a quota that
+/// [shapes](Quota::shapes) requests pass one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     state: State,
@@ -31,6 +35,13 @@ impl Receipt {
     /// The units of the charge.
     pub fn cost(&self) -> u64 {
         self.cost
+    }
+}
+
+impl state::Receipt for Receipt {
+    /// Units that were charged since left the bucket full later than this receipt says, so it proves them too.
+    fn part(&self, units: u64, grown: u64) -> (Self, u64) {
+        (Self { cost: units.min(self.cost.saturating_add(grown)), ..*self }, 0)
     }
 }
 
@@ -123,6 +134,14 @@ impl state::State for Bucket {
     }
 
     fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        if quota.shapes() {
+            let state = self.state_to_charge(quota, now);
+            let decision = shape(quota, state.deficit_ns(quota, now), cost);
+            if decision.is_admitted() && cost > 0 {
+                state.fill_until(decision.full_at(now), now);
+            }
+            return decision;
+        }
         match cost {
             0 => self.peek(quota, 0, now),
             _ => self.state_to_charge(quota, now).admit(quota, cost, now),
@@ -130,11 +149,18 @@ impl state::State for Bucket {
     }
 
     fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        if quota.shapes() {
+            return shape(quota, self.state.deficit_ns(quota, now), cost);
+        }
         self.state.peek(quota, cost, now)
     }
 
     /// Exact for all costs.
     fn wait(&self, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if quota.shapes() && cost <= quota.burst() {
+            let ahead_ns = ahead.saturating_mul(quota.interval_ns());
+            return Retry::AfterNs(self.state.deficit_ns(quota, now).saturating_add(ahead_ns));
+        }
         self.state.wait(quota, ahead, cost, now)
     }
 
@@ -202,4 +228,21 @@ impl Portable for Bucket {
         let [deficit_ns, mark, ..] = numbers else { return None };
         Some((2, [at_us, *deficit_ns, *mark, quota.interval_tag().interval_ns(), quota.interval_ns()]))
     }
+}
+
+/// Decides about one request at a time: a key has all units or none.
+///
+/// Requests pass one after another, each when the request before has run out. `burst` is the number of units that may queue.
+/// Not here: the queue itself (gate). Bound: after a request of `c` units the next passes no sooner than `c * interval`
+/// later. So in any span of length `w` all requests but the last take at most `w / interval` units. A request may pass up to
+/// [`BACKDATE_NS_MAX`](crate::engine::limit::BACKDATE_NS_MAX) after its slot, which delays no request behind it.
+fn shape(quota: &Quota, deficit_ns: u64, cost: u64) -> Decision {
+    let taken_ns = cost.saturating_mul(quota.interval_ns());
+    let (denied, deficit_ns) = match cost {
+        0 => (None, deficit_ns),
+        cost if cost > quota.burst() => (Some(Retry::Never), deficit_ns),
+        _ if deficit_ns > 0 => (Some(Retry::AfterNs(deficit_ns)), deficit_ns),
+        _ => (None, taken_ns),
+    };
+    Decision { denied, remaining: if deficit_ns == 0 { quota.burst() } else { 0 }, reset_after_ns: deficit_ns }
 }

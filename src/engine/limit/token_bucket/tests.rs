@@ -1,5 +1,6 @@
 //! Rows with time as a column, and properties of the module's doc.
 
+mod leaky;
 mod properties;
 
 use std::time::Duration;

@@ -93,6 +93,10 @@ fn a_request_sets_its_cost_within_bounds() {
         assert_eq!(units(&by_query, &Method::GET, "/", Some(query), None), 9, "{query}");
     }
     assert_eq!(units(&by_header, &Method::GET, "/", Some("cost=9"), None), 4);
+    let by_long = Cost::FromRequest { by: CostSource::Query("max_cost".into()), max: 500, default: 4 };
+    for query in ["max[cost=9", "max_cost=1&max%5Bcost=9", "[max_cost]=9"] {
+        assert_eq!(units(&by_long, &Method::GET, "/", Some(query), None), 9, "{query}");
+    }
     assert_eq!(units(&by_query, &Method::GET, "/", None, Some("9")), 4);
 }
 

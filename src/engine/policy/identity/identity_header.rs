@@ -25,9 +25,10 @@ pub enum IdentityValue {
 }
 
 impl IdentityHeader {
-    /// Whether a service may read a field of this name as the header. Services that speak CGI or WSGI read `_` as `-`.
+    /// Whether a service may read a field of this name as the header. Services that speak CGI or WSGI read `_` as `-`,
+    /// and some of them also other bytes, such as `.`.
     pub fn is_read_from(&self, name: &[u8]) -> bool {
-        let dashed = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        let dashed = |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
         let own = self.name.as_str().as_bytes();
         own.len() == name.len() && own.iter().map(dashed).eq(name.iter().map(dashed))
     }
@@ -52,6 +53,9 @@ mod tests {
             (b"X-SELLER-ID", true),
             (b"X_Seller_Id", true),
             (b"x-seller_id", true),
+            (b"X.Seller.Id", true),
+            (b"x-seller!id", true),
+            (b"x~seller.id", true),
             (b"x-seller-i", false),
             (b"x-seller-id2", false),
             (b"xxseller-id", false),

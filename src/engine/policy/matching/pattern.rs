@@ -38,6 +38,9 @@ pub enum PatternError {
     /// The pattern can never match, because paths are normalised. The text is the normal form.
     #[error("paths are normalised before they are matched; write `{0}`")]
     NotNormal(String),
+    /// A query, which a path does not have. The text is the pattern before it.
+    #[error("a path pattern has no query; write `{0}`, or `%3F` for the character itself")]
+    Query(String),
     /// No path has this form.
     #[error("no path can match this")]
     NoPath,
@@ -73,6 +76,7 @@ impl PathPattern {
         let literal = text.replace(['{', '}', '*'], "_");
         match (path::PathRules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() }).normalise(&literal) {
             Ok(normal) if *normal == literal => Ok(Self { text: text.into(), segments }),
+            Ok(_) if let Some((path, _)) = text.split_once('?') => Err(PatternError::Query(path.to_owned())),
             Ok(normal) if literal == text => Err(PatternError::NotNormal(normal.into_owned())),
             _ => Err(PatternError::NoPath),
         }
@@ -306,7 +310,8 @@ mod tests {
             ("/a b", not_normal("/a%20b")),
             ("/%61", not_normal("/a")),
             ("/%3a", not_normal("/%3A")),
-            ("/a?b", not_normal("/a%3Fb")),
+            ("/a?b", PatternError::Query("/a".into())),
+            ("/{a}/b?c=d", PatternError::Query("/{a}/b".into())),
             ("/a%2fb", not_normal("/a%2Fb")),
             ("/a%2F..", PatternError::NoPath),
             ("/a\\b", PatternError::NoPath),

@@ -169,9 +169,18 @@ fn quoted_len(text: &[u8]) -> Option<usize> {
 
 /// The values of all query parameters that some service reads as `name`, decoded as a form.
 pub(crate) fn all_in_query(query: Option<&str>, name: &str) -> impl Iterator<Item = Text> {
-    let pairs = query.unwrap_or("").as_bytes().split(|byte| b"&;".contains(byte)).map(split);
+    all_in_form(query.unwrap_or("").as_bytes(), name).map(Iterator::collect)
+}
+
+/// Whether some service reads a parameter `name` in a form.
+pub fn is_in_form(form: &[u8], name: &str) -> bool {
+    all_in_form(form, name).next().is_some()
+}
+
+fn all_in_form<'f>(form: &'f [u8], name: &str) -> impl Iterator<Item = Decoded<'f>> {
+    let pairs = form.split(|byte| b"&;".contains(byte)).map(split);
     let alike = pairs.filter(move |(found, _)| is_alike(Decoded::form(found), name));
-    alike.map(|(_, value)| Decoded::form(value).collect())
+    alike.map(|(_, value)| Decoded::form(value))
 }
 
 /// The values of a query parameter, each up to a `;`. Some servers end a parameter there, so the text after it must not
@@ -214,11 +223,20 @@ fn refuse_several<'t>(names: impl Iterator<Item = Decoded<'t>>, name: &str) -> R
 }
 
 /// Whether some service reads `found` as `name`. ASP.NET ignores case. PHP ends a name at `[`, skips spaces before it,
-/// and replaces spaces and dots by `_`.
-fn is_alike<'t>(found: impl Iterator<Item = u8> + 't, name: &str) -> bool {
-    let folded = |byte: u8| if matches!(byte, b' ' | b'.') { b'_' } else { byte.to_ascii_lowercase() };
-    let variable = found.skip_while(|&byte| byte == b' ').take_while(|&byte| !matches!(byte, b'[' | 0));
-    variable.map(folded).eq(name.bytes().take_while(|&byte| byte != b'[').map(folded))
+/// and replaces spaces, dots and an unclosed `[` by `_`. Express and Rack skip brackets before a name.
+fn is_alike(found: impl Iterator<Item = u8> + Clone, name: &str) -> bool {
+    let variable = found.skip_while(|&byte| byte == b' ').take_while(|&byte| byte != 0);
+    without_brackets(variable.clone()).eq(without_brackets(name.bytes()))
+        || variable.map(as_in_php).eq(name.bytes().map(as_in_php))
+}
+
+fn without_brackets(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
+    let is_bracket = |byte: &u8| matches!(byte, b'[' | b']');
+    name.skip_while(is_bracket).take_while(move |byte| !is_bracket(byte)).map(as_in_php)
+}
+
+fn as_in_php(byte: u8) -> u8 {
+    if matches!(byte, b' ' | b'.' | b'[') { b'_' } else { byte.to_ascii_lowercase() }
 }
 
 /// The bytes of a value, decoded like in a server. Escapes give one value many spellings. If each had its own key, a
@@ -378,17 +396,40 @@ mod tests {
             (Some("k.x=1&+k%20x=2"), Reject, Err(AmbiguousValue)),
             (Some("k.x=1&k.x[]=2"), Reject, Err(AmbiguousValue)),
             (Some("k.x=1&k.x%00a=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k[x=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&+k%5Bx=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k.x[=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&[k.x]=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&][k.x=2"), Reject, Err(AmbiguousValue)),
             (Some("a=;k.x=1&k.x=2"), Reject, Err(AmbiguousValue)),
             // The text after `;` does not change the value.
             (Some("k.x=1;a=2"), Reject, Ok(Some("1"))),
             (Some("k.x=1;a=2&k.x=3;a"), Join, Ok(Some("1, 3"))),
             (Some("k.x=1&K.X=2"), First, Ok(Some("1"))),
             (Some("K.X=1"), Reject, Ok(None)),
-            (Some("k.x=1&kk.x=2&k=3&k.=4&[k.x]=5"), Reject, Ok(Some("1"))),
+            (Some("k.x=1&kk.x=2&k=3&k.=4&k[x]=5&k.[x=6"), Reject, Ok(Some("1"))),
         ] {
             let found = in_query(query, "k.x", several);
             let expected = expected.map(|value| value.map(|value: &str| Text::from(value.as_bytes())));
             assert_eq!(found, expected, "{query:?} {several:?}");
+        }
+    }
+
+    #[test]
+    fn json_that_is_a_form() {
+        for (form, is_in) in [
+            (r#"{"k":1}"#, false),
+            (r#"{"k":1,"a":"k=2"}"#, false),
+            (r#"{"k":1,"a":"&k=2&"}"#, true),
+            (r#"{"k":1,"a":";%6B=2"}"#, true),
+            (r#"{"k":1,"a":"&K&"}"#, true),
+            (r#"{"k":1,"a":"&[k][b]=2&"}"#, true),
+            (r#"{"k":1,"a":"&k[b]=2&"}"#, true),
+            (r#"{"k":1,"a":"&k"}"#, false),
+            (r#"{"k":1,"a":"&b=2&kk=3&"}"#, false),
+            ("", false),
+        ] {
+            assert_eq!(is_in_form(form.as_bytes(), "k"), is_in, "{form}");
         }
     }
 
@@ -402,6 +443,7 @@ mod tests {
             (&["k=1", "a=b", "k"], Reject, Err(AmbiguousValue)),
             (&["k=1; K=2"], Reject, Err(AmbiguousValue)),
             (&["k=1; %6b=2"], Reject, Err(AmbiguousValue)),
+            (&["k=1; k[=2"], Reject, Err(AmbiguousValue)),
             (&["k=1; k=2", "k=3"], First, Ok(Some("1"))),
             (&["k=1; k=2", "k=3"], Last, Ok(Some("3"))),
             (&["k=1; k=2", "k=3"], Join, Ok(Some("1, 2, 3"))),

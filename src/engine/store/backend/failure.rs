@@ -37,13 +37,15 @@ pub enum Failure {
     Limit,
     /// A limiter has another rule for the key.
     Rule,
+    /// A key has a value that no replica has written.
+    Value,
     /// Another error.
     Other,
 }
 
 impl Failure {
     /// All kinds in the order of their discriminants, with their labels of `weir_store_errors_total`.
-    pub const ALL: [(Self, &'static str); 17] = [
+    pub const ALL: [(Self, &'static str); 18] = [
         (Self::Timeout, "timeout"),
         (Self::Connection, "connection"),
         (Self::Broken, "broken"),
@@ -60,6 +62,7 @@ impl Failure {
         (Self::Reply, "reply"),
         (Self::Limit, "limit"),
         (Self::Rule, "rule"),
+        (Self::Value, "value"),
         (Self::Other, "other"),
     ];
 

@@ -51,11 +51,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The server that has `key` of a limit; `None` if no server is known for it.
     fn server(&self, limit: &str, key: Key) -> Option<KeyServer>;
 
-    /// Why servers do not decide: one reason for each of them.
-    fn unavailable(&self) -> Vec<Unavailable>;
+    /// Why servers do not decide a limit: one reason for each that is down, and one if some keys differ in those that are up.
+    fn unavailable(&self, limit: &str) -> Vec<Unavailable>;
 
     /// Sets the number of replicas that a server without keys waits for.
     fn set_replicas(&self, _replicas: u64) {}
+
+    /// Lets no server of Redis decide before it has the states of this process. To be called before it runs.
+    fn bring_first(&self) {}
 
     /// Does the work of the store besides decisions, until dropped. To be run once.
     fn run(self: Arc<Self>, mirrors: Arc<dyn Mirrors>) -> SendPart<'static, ()>;

@@ -15,7 +15,7 @@ use crate::engine::limit::{AnyState, Decision, Retry};
 use crate::engine::store::backend::{OnFailure, RemoteOutcome, Unavailable};
 use crate::engine::store::lease::Spend;
 use crate::engine::store::remote::RemoteLimit;
-use crate::engine::store::table::{MirroredCharge, Origin, Receipt};
+use crate::engine::store::table::{MirroredCharge, Origin, Receipt, scaled};
 
 /// The decision about a batch, as far as this process can make it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +147,14 @@ impl<'t, C> Charge<'t, C> {
             OnFailure::Allow => None,
         };
         Decision { denied, ..table.peek(key, rule, 0, now) }
+    }
+
+    /// The units that [`Batch::fall_back`] would charge to the mirror for the share of this replica. `None` if anything else
+    /// would decide.
+    pub fn foreseen_share(&self, now: Timestamp) -> Option<u64> {
+        let remote = self.remote.filter(|_| self.cost.max(1) > self.at_hand(now))?;
+        let is_split = remote.on_failure(self.unavailable()?) == OnFailure::Split;
+        is_split.then(|| scaled(self.rule, self.cost, remote.replicas))
     }
 
     /// Decides a remote charge by borrowed units, or else by the mirror. Returns whether its store is to be asked.

@@ -133,6 +133,23 @@ impl<S: TableState> Keys<S> {
         state.adopt(rule, now);
     }
 
+    /// Lets each key in the map adopt the rule that `rule` selects for its state, if any.
+    pub(super) fn adopt_rules<'r>(&self, rule: impl Fn(Key, &S) -> Option<&'r S::Rule>, now: Timestamp)
+    where
+        S::Rule: 'r,
+    {
+        self.states.visit(|key, state| {
+            if let Some(rule) = rule(key, state) {
+                self.adopt(key, state, rule, now);
+            }
+        });
+    }
+
+    /// Lets `key` adopt `rule`, if it is in the map.
+    pub(super) fn adopt_rule(&self, key: Key, rule: &S::Rule, now: Timestamp) {
+        let _ = self.states.find(key, |state| self.adopt(key, state, rule, now));
+    }
+
     /// Whether a receipt of a charge of `at` to `key` is void, because the rule of the key may have changed since.
     pub(super) fn is_void(&self, key: Key, at: Timestamp) -> bool {
         self.changes.is_after(key, at)

@@ -40,7 +40,7 @@ pub(super) trait Map<S>: Debug {
 
     /// Calls `seen` with each key and its state. Locks a few keys at a time. A key that moves or is added meanwhile may
     /// come twice or not at all.
-    fn visit(&self, seen: impl FnMut(Key, &S));
+    fn visit(&self, seen: impl FnMut(Key, &mut S));
 
     /// Drops the states that are not `wanted`, and returns their number. Locks a few keys at a time.
     fn retain(&self, wanted: impl FnMut(&S) -> bool) -> usize;

@@ -1,5 +1,6 @@
 //! The states of one limit's keys: in maps, and past the bound in sketches or shared buckets.
 
+mod adopt_rules;
 mod dispatch;
 mod remote;
 
@@ -26,3 +27,4 @@ mod slots;
 pub use dispatch::Table;
 pub use receipt::Receipt;
 pub(super) use receipt::{MirroredCharge, Origin};
+pub(super) use remote::scaled;

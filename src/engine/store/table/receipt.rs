@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::time::Timestamp;
+use crate::engine::limit::state::Receipt as _;
 use crate::engine::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
 use crate::engine::store::backend::RemoteReceipt;
 use crate::engine::store::lease::Taken;
@@ -26,6 +27,41 @@ pub enum Receipt {
 }
 
 impl Receipt {
+    /// All units of a charge.
+    pub const WHOLE: u64 = u64::MAX;
+
+    /// The receipt for the last `units` of the charge and of `grown` units that its request was charged since, and the units
+    /// of which there is no receipt.
+    pub fn part(&self, units: u64, grown: u64) -> (Self, u64) {
+        match self {
+            Self::None => (Self::None, units.min(grown)),
+            Self::Bucket(receipt, interval_ns) => {
+                let (part, rest) = receipt.part(units, grown);
+                (Self::Bucket(part, *interval_ns), rest)
+            }
+            Self::Any(charge) => {
+                let (part, rest) = charge.1.part(units, grown);
+                (Self::Any(Box::new((charge.0.clone(), part))), rest)
+            }
+            Self::Remote(charge) if let Origin::Store(receipt) = &charge.origin => {
+                let (own, receipt) = (units.min(charge.units), receipt.clone().of_units(units));
+                let part = MirroredCharge { units: own, origin: Origin::Store(receipt), ..(**charge).clone() };
+                (Self::Remote(Box::new(part)), (units - own).min(grown))
+            }
+            Self::Lease(taken) => {
+                let (mut part, mut rest) = (Taken::new(), units);
+                for (of, taken) in taken.iter().rev() {
+                    let own = rest.min(*taken);
+                    part.extend((own > 0).then(|| (Arc::clone(of), own)));
+                    rest -= own;
+                }
+                (Self::Lease(part), rest.min(grown))
+            }
+            Self::Sketch(_) | Self::Remote(_) if units < Self::WHOLE => (Self::None, units),
+            Self::Sketch(_) | Self::Remote(_) => (self.clone(), grown),
+        }
+    }
+
     /// Whether the charge, which was made at `at` under `rule`, is in windows that have ended, so that none of its units can
     /// come back. Of windows in a store that begin with a request, it knows the length only.
     pub fn is_over(&self, rule: &Algorithm, at: Timestamp, now: Timestamp) -> bool {

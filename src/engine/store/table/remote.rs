@@ -391,7 +391,7 @@ fn in_flight_share(most: u64, in_flight: u64, cost: u64) -> Decision {
 
 /// The units that a mirror is charged if all of `replicas` spend `cost`. A request that takes more than its share passes
 /// if nothing is spent.
-fn scaled(rule: &Algorithm, cost: u64, replicas: u64) -> u64 {
+pub(in crate::engine::store) fn scaled(rule: &Algorithm, cost: u64, replicas: u64) -> u64 {
     cost.saturating_mul(replicas.max(1)).min(rule.capacity()).max(cost)
 }
 

@@ -65,8 +65,8 @@ impl<S: Debug + Packed> Map<S> for Shards<S> {
         in_blocks(&self.states, most, wanted, emit)
     }
 
-    fn visit(&self, mut seen: impl FnMut(Key, &S)) {
-        self.states.iter().for_each(|entry| seen(*entry.key(), &entry));
+    fn visit(&self, mut seen: impl FnMut(Key, &mut S)) {
+        self.states.iter_mut().for_each(|mut entry| seen(*entry.key(), &mut entry));
     }
 
     fn retain(&self, mut wanted: impl FnMut(&S) -> bool) -> usize {

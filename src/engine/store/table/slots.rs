@@ -249,13 +249,13 @@ impl Map<State> for Slots {
         emit_full(&mut bytes, 0, &mut emit)
     }
 
-    fn visit(&self, mut seen: impl FnMut(Key, &State)) {
+    fn visit(&self, mut seen: impl FnMut(Key, &mut State)) {
         for stripe in self.stripes() {
-            stripe.lock().iter().for_each(|(key, state)| seen(*key, state));
+            stripe.lock().iter_mut().for_each(|(key, state)| seen(*key, state));
         }
         let mut index = 0;
         while index < self.groups.load(Ordering::Acquire) {
-            self.group(index).lock_each().for_each(|locked| seen(locked.key, &locked.state));
+            self.group(index).lock_each().for_each(|mut locked| seen(locked.key, &mut locked.state));
             index += 1;
         }
     }

@@ -19,15 +19,14 @@ use super::hub::{Calling, Hub, JoinError};
 use super::listen::{HANDSHAKE_TIMEOUT, PING_EVERY, PING_TIMEOUT, PROOF, WINDOW_BYTES};
 use super::messages::{MESSAGE_BYTES_MAX, Membership, Outbound};
 use super::roster::Target;
-use crate::base::split_mix::mix;
 use crate::base::time;
 use crate::engine::store::stream::message::Message;
-use crate::fleet::etcd::Sender;
+use crate::fleet::etcd::{Backoff, Sender};
 use crate::fleet::grpc::proto::weir::v1::fleet_client::FleetClient;
 
-/// The first and the longest pause between two attempts.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The first and the longest pause between two attempts, without a random part of up to the same length.
+const PAUSE_MIN: Duration = Duration::from_millis(25);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The age of a connection after which the next attempt follows soon.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// The pause after a connection to this process itself: another process may get the address.
@@ -48,7 +47,7 @@ enum Reached {
 
 /// Keeps a connection to the replica at `address`, until dropped.
 pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
-    let (mut pauses, mut last_error) = (Pauses::new(&address), String::new());
+    let (mut backoff, mut last_error) = (Backoff::new(PAUSE_MIN, PAUSE_MAX, 2), String::new());
     loop {
         let (began, began_at) = (time::instant_now(), hub.clock.now());
         match reach(&hub, &address).await {
@@ -63,9 +62,9 @@ pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
                 last_error.clear();
                 hub.disconnected(process).await;
                 if began.elapsed() >= SETTLED_AFTER {
-                    pauses.next = PAUSE_MIN;
+                    backoff.reset();
                 }
-                sleep(pauses.next()).await;
+                sleep(backoff.pause()).await;
             }
             Err(error) => {
                 let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -77,7 +76,7 @@ pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
                     tracing::warn!(peer = %address, error = text, "a replica cannot be reached");
                     last_error = text;
                 }
-                sleep(pauses.next()).await;
+                sleep(backoff.pause()).await;
             }
         }
     }
@@ -193,45 +192,5 @@ fn error_of(status: Status) -> Error {
         Code::Unauthenticated => "it has another `fleet.secret`".into(),
         Code::FailedPrecondition => "it has another version of the fleet protocol".into(),
         _ => status.into(),
-    }
-}
-
-/// The pauses between attempts: each up to twice the one before, and random, so that replicas do not try together.
-struct Pauses {
-    next: Duration,
-    random: u64,
-}
-
-impl Pauses {
-    fn new(address: &str) -> Self {
-        let mut seed = [0; 8];
-        // Pauses that can be guessed do no harm.
-        if getrandom::fill(&mut seed).is_err() {
-            seed = (address.len() as u64).to_ne_bytes();
-        }
-        Self { next: PAUSE_MIN, random: u64::from_ne_bytes(seed) }
-    }
-
-    /// The next pause: from half of the bound to the bound.
-    fn next(&mut self) -> Duration {
-        let bound = self.next;
-        self.next = (bound * 2).min(PAUSE_MAX);
-        self.random = mix(self.random);
-        let part = u32::try_from(self.random >> 40).unwrap_or_default(); // 24 bits
-        bound / 2 + (bound / 2) * part / (1 << 24)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_bound() {
-        let mut pauses = Pauses::new("a");
-        for bound_ms in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
-            let (pause, bound) = (pauses.next(), Duration::from_millis(bound_ms));
-            assert!((bound / 2..=bound).contains(&pause), "{pause:?} {bound:?}");
-        }
     }
 }

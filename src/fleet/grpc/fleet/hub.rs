@@ -15,6 +15,7 @@ use super::handshake::ProcessId;
 use super::published::Published;
 use super::roster::{Roster, Target};
 use super::settings::FleetSettings;
+use crate::base::attempts::Attempts;
 use crate::base::opaque::opaque_debug;
 use crate::base::telemetry::FleetMetrics;
 use crate::base::time::{Clock, Timestamp, saturating_ns};
@@ -51,6 +52,8 @@ pub struct Hub {
     /// The replicas, this one included; `None` until the members are known.
     pub(super) size: watch::Sender<Option<u64>>,
     pub(super) state: Mutex<State>,
+    /// The refused connections by address, for the log. Held to count one.
+    pub(super) refusals: Mutex<Attempts>,
 }
 
 pub(super) struct State {
@@ -149,6 +152,7 @@ impl Hub {
             reloads: watch::Sender::new(()),
             size: watch::Sender::new(None),
             state: Mutex::new(state),
+            refusals: Mutex::default(),
         })
     }
 

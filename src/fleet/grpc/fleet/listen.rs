@@ -89,6 +89,15 @@ impl Hub {
     pub fn keep_tls(&self, settings: &mut FleetSettings) {
         settings.tls.clone_from(&self.settings.load().tls);
     }
+
+    /// Counts a refused connection. Returns whether it gets a line in the log: a stranger must not fill the disk.
+    fn logs_refusal(&self, from: SocketAddr) -> bool {
+        let (address, now) = (Some(from.ip().to_canonical()), self.clock.now());
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_logged = refusals.may_fail(address, now);
+        refusals.failed(address, now);
+        is_logged
+    }
 }
 
 async fn converse(
@@ -104,7 +113,9 @@ async fn converse(
         let opened = timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await.map_err(io::Error::from).flatten();
         let (stream, binding) = opened.inspect_err(|error| {
             hub.metrics.refused_stranger.inc();
-            tracing::warn!(%error, %from, "a connection to the fleet listener has no valid certificate");
+            if hub.logs_refusal(from) {
+                tracing::warn!(%error, %from, "a connection to the fleet listener has no valid certificate");
+            }
         })?;
         serve(Conversation::new(hub, from, permit, &binding)?, stream).await
     };
@@ -198,11 +209,13 @@ impl Conversation {
     /// Checks the proof of a caller, and takes its connection into the fleet.
     fn join(&self, caller: Hello, proof: Option<&[u8]>) -> Result<(Ticket, [u8; PROOF_BYTES]), Status> {
         let Self { hub, from, own, binding, cut, .. } = self;
-        let (process, address) = process_of(&caller).map_err(|bad| refusal_of(bad, *from))?;
+        let (process, address) = process_of(&caller).map_err(|bad| refusal_of(hub, bad, *from))?;
         let greetings = Greetings { caller, listener: own.clone(), binding: binding.clone() };
         if !greetings.is_proof(Side::Caller, proof.unwrap_or_default(), &hub.key) {
             hub.metrics.refused_secret.inc();
-            tracing::warn!(%from, "a replica is refused: it has another `fleet.secret`");
+            if hub.logs_refusal(*from) {
+                tracing::warn!(%from, "a replica is refused: it has another `fleet.secret`");
+            }
             return Err(Status::unauthenticated("another fleet.secret"));
         }
         let address = address.unwrap_or_else(|| from.ip().to_string().into());
@@ -211,7 +224,9 @@ impl Conversation {
             JoinError::Connected => Status::already_exists("there is another connection"),
             JoinError::Full => {
                 hub.metrics.refused_busy.inc();
-                tracing::warn!(%from, "a replica is refused: the fleet has `fleet.max_replicas` replicas");
+                if hub.logs_refusal(*from) {
+                    tracing::warn!(%from, "a replica is refused: the fleet has `fleet.max_replicas` replicas");
+                }
                 Status::resource_exhausted("the fleet has max_replicas replicas")
             }
         })?;
@@ -219,10 +234,12 @@ impl Conversation {
     }
 }
 
-fn refusal_of(bad: BadHello, from: SocketAddr) -> Status {
+fn refusal_of(hub: &Hub, bad: BadHello, from: SocketAddr) -> Status {
     match bad {
         BadHello::Protocol(protocol) => {
-            tracing::warn!(%from, protocol, "a replica is refused: it has another version of the fleet protocol");
+            if hub.logs_refusal(from) {
+                tracing::warn!(%from, protocol, "a replica is refused: it has another version of the fleet protocol");
+            }
             Status::failed_precondition("another version of the protocol")
         }
         BadHello::Malformed => Status::invalid_argument("no hello of a replica"),
@@ -235,7 +252,7 @@ impl Fleet for Conversation {
         match self.replace_phase(Phase::Refused) {
             Phase::Silent(permit) => {
                 let caller = request.into_inner();
-                process_of(&caller).map_err(|bad| refusal_of(bad, self.from))?;
+                process_of(&caller).map_err(|bad| refusal_of(&self.hub, bad, self.from))?;
                 self.replace_phase(Phase::Met(permit, caller));
                 Ok(Response::new(self.own.clone()))
             }

@@ -56,19 +56,27 @@ impl<K: Driven> Backend for Shared<K> {
 
     fn server(&self, limit: &str, key: Key) -> Option<KeyServer> {
         let nodes = self.nodes();
-        Some(nodes.all.get(self.node_of_key(&nodes, limit, key)?)?.server())
+        let mut server = nodes.all.get(self.node_of_key(&nodes, limit, key)?)?.server();
+        let undecided = || self.undecided(limit, Some(key), self.context.clock.now()).map(Unavailable::Error);
+        server.unavailable = server.unavailable.or_else(undecided);
+        Some(server)
     }
 
-    fn unavailable(&self) -> Vec<Unavailable> {
+    fn unavailable(&self, limit: &str) -> Vec<Unavailable> {
         let nodes = self.nodes();
         if nodes.all.is_empty() {
             return vec![Unavailable::Down];
         }
-        nodes.all.iter().filter_map(|node| node.server().unavailable).collect()
+        let undecided = self.undecided(limit, None, self.context.clock.now()).map(Unavailable::Error);
+        nodes.all.iter().filter_map(|node| node.server().unavailable).chain(undecided).collect()
     }
 
     fn set_replicas(&self, replicas: u64) {
         self.context.replicas.store(replicas.max(1), Ordering::Relaxed);
+    }
+
+    fn bring_first(&self) {
+        self.context.brings_first.store(true, Ordering::Relaxed);
     }
 
     fn run(self: Arc<Self>, mirrors: Arc<dyn Mirrors>) -> SendPart<'static, ()> {

@@ -113,7 +113,7 @@ impl Failure {
     pub(in crate::fleet::stores) fn weight(self) -> Weight {
         match self {
             // Of one key, of one limit, or of one connection: the attempts to connect again count.
-            Self::Moving | Self::Limit | Self::Rule | Self::Broken => Weight::None,
+            Self::Moving | Self::Limit | Self::Rule | Self::Value | Self::Broken => Weight::None,
             Self::Timeout | Self::Connection | Self::ClusterDown | Self::Busy | Self::Reply | Self::Other => {
                 Weight::One
             }

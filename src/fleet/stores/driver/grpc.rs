@@ -28,6 +28,9 @@ use crate::engine::store::backend::Failure;
 /// Bytes of a message.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
+/// The reason of etcd for status 8 if it takes no write any more. It has others when it is busy.
+const NO_SPACE: &str = "database space exceeded";
+
 /// Makes calls on one connection. Clones use the same connection.
 #[derive(Clone, Debug)]
 pub(in crate::fleet::stores) struct Caller {
@@ -190,16 +193,17 @@ async fn read(body: &mut RecvStream) -> Result<Bytes, CallError> {
 /// The status of a call, as its fields have it; `None` if they have none.
 fn status(fields: &HeaderMap) -> Option<Result<(), CallError>> {
     let code = fields.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(2);
+    let text = fields.get("grpc-message").map(|text| decoded(text.as_bytes()));
     let failure = match code {
         0 => return Some(Ok(())),
         4 => Failure::Timeout,
         7 => Failure::Permission,
+        8 if text.as_ref().is_some_and(|text| text.contains(NO_SPACE)) => Failure::OutOfMemory,
         8 => Failure::Busy,
         14 => Failure::Connection,
         16 => Failure::Login,
         _ => Failure::Other,
     };
-    let text = fields.get("grpc-message").map(|text| decoded(text.as_bytes()));
     Some(Err(failed(failure, &text.unwrap_or_else(|| format!("status {code} of gRPC")))))
 }
 
@@ -267,6 +271,10 @@ mod tests {
             let found = status(&fields).unwrap().err().map(|error| error.failure);
             assert_eq!(found, expected, "{code}");
         }
+        let full = [("grpc-status", "8"), ("grpc-message", "etcdserver: mvcc: database space exceeded")];
+        let fields = full.map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()));
+        let found = status(&HeaderMap::from_iter(fields)).unwrap().err().map(|error| error.failure);
+        assert_eq!(found, Some(Failure::OutOfMemory));
         assert!(status(&HeaderMap::new()).is_none());
     }
 

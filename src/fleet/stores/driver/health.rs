@@ -28,6 +28,8 @@ pub(in crate::fleet::stores) struct StoreContext {
     pub(in crate::fleet::stores) late_refunds: LateRefunds,
     /// The replicas that a server without keys waits for.
     pub(super) replicas: AtomicU64,
+    /// Whether this process has states from other servers of the store.
+    pub(super) brings_first: AtomicBool,
     /// The counters of [`Failure::ALL`].
     pub(in crate::fleet::stores) errors: [Counter; Failure::ALL.len()],
 }
@@ -38,7 +40,13 @@ impl StoreContext {
         let metrics = metrics.store(&settings.name);
         let errors = Failure::ALL.map(|(_, label)| metrics.errors(label));
         let (late_refunds, replicas) = (LateRefunds::default(), AtomicU64::new(1));
-        Arc::new(Self { settings, clock, metrics, late_refunds, replicas, errors })
+        let brings_first = AtomicBool::new(false);
+        Arc::new(Self { settings, clock, metrics, late_refunds, replicas, brings_first, errors })
+    }
+
+    /// Whether no server decides before it has the states of this process, whatever keys it has.
+    pub(in crate::fleet::stores) fn brings_first(&self) -> bool {
+        self.brings_first.load(Ordering::Relaxed)
     }
 
     /// Counts the time of a call that began at `begun`.

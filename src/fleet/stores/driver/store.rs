@@ -16,8 +16,9 @@ use super::health::{Generation, StoreContext};
 use super::link::{Link, Server};
 use super::nodes::{Nodes, View};
 use super::outbox::{Outbox, Report};
+use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
-use crate::engine::store::backend::{Answers, Mirrors, RemoteCharge, RemoteReceipt, Settlement, Unavailable};
+use crate::engine::store::backend::{Answers, Failure, Mirrors, RemoteCharge, RemoteReceipt, Settlement, Unavailable};
 
 /// A kind of store: where its keys are. The value is what a store of the kind has besides the driver.
 pub(in crate::fleet::stores) trait Kind: Sized + Send + Sync + 'static {
@@ -52,6 +53,11 @@ pub(in crate::fleet::stores) trait Kind: Sized + Send + Sync + 'static {
 
     /// What is given back for `receipt`; `None` if another kind of store made it.
     fn refund(&self, receipt: RemoteReceipt) -> Option<Self::Refund>;
+
+    /// Why nodes that are up do not decide `key` of a limit or, without a key, some key of it; `None` if they decide.
+    fn undecided(&self, _limit: &str, _: Option<Key>, _now: Timestamp) -> Option<Failure> {
+        None
+    }
 
     /// Notes a settlement that was queued.
     fn settled(&self, _: &Settlement) {}

@@ -69,23 +69,39 @@ impl AccountKeys {
         RangeRequest { key: self.counter.clone().into(), range_end: format!("{}0", self.counter).into() }
     }
 
-    /// What etcd has; `None` if a value is none of a replica.
-    pub(super) fn read(&self, entries: Vec<KeyValue>) -> Option<Account> {
+    /// What etcd has under `rule`. A counter that no replica has written counts as none, and the next one replaces it. So do
+    /// keys below it that are named after no replica.
+    ///
+    /// # Errors
+    /// The key of a replica whose loans cannot be read.
+    pub(super) fn read(&self, entries: Vec<KeyValue>, rule: &Algorithm) -> Result<Account, String> {
         let mut account = Account::default();
         for KeyValue { key, mod_revision, value } in entries {
             if key == self.counter.as_bytes() {
                 account.revision = mod_revision;
-                account.counter = Some(serde_json::from_slice(&value).ok()?);
+                account.counter =
+                    serde_json::from_slice(&value).ok().filter(|counter: &Counter| counter.state(rule).is_some());
                 continue;
             }
-            let loans: Loans = serde_json::from_slice(&value).ok()?;
+            if !self.is_of_replica(&key) {
+                continue;
+            }
+            let loans: Loans =
+                serde_json::from_slice(&value).map_err(|_| String::from_utf8_lossy(&key).into_owned())?;
             if key == self.own.as_bytes() {
                 account.own = loans;
             } else {
                 account.others.extend(loans.loans);
             }
         }
-        Some(account)
+        Ok(account)
+    }
+
+    /// Whether a key below that of the counter is named after a replica.
+    fn is_of_replica(&self, key: &[u8]) -> bool {
+        let name = key.strip_prefix(self.counter.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        name.is_some_and(|name| u64::from_str_radix(name, 16).is_ok_and(|replica| format!("{replica:x}") == name))
     }
 }
 
@@ -101,18 +117,23 @@ impl Account {
         self.counted_at().map_or(whole, |at| at.max(whole))
     }
 
-    /// The state with the spent units; `None` if the counter has numbers of no state.
-    pub(super) fn spent(&self, rule: &Algorithm) -> Option<AnyState> {
-        let Some(counter) = &self.counter else { return Some(AnyState::fresh(rule)) };
-        let at = from_us(counter.at_us);
-        if counter.rule == rule.digest() {
-            return AnyState::import(rule, &mut counter.numbers.iter().copied(), at);
-        }
-        Some(AnyState::with_spent(rule, &counter.spent, at))
+    /// The state with the spent units.
+    pub(super) fn spent(&self, rule: &Algorithm) -> AnyState {
+        let state = self.counter.as_ref().and_then(|counter| counter.state(rule));
+        state.unwrap_or_else(|| AnyState::fresh(rule))
     }
 }
 
 impl Counter {
+    /// The state under `rule`; `None` if the numbers are those of no state.
+    fn state(&self, rule: &Algorithm) -> Option<AnyState> {
+        let at = from_us(self.at_us);
+        if self.rule != rule.digest() {
+            return Some(AnyState::with_spent(rule, &self.spent, at));
+        }
+        AnyState::import(rule, &mut self.numbers.iter().copied(), at)
+    }
+
     /// The value for a state under `rule`.
     pub(super) fn new(state: &AnyState, rule: &Algorithm, now: Timestamp) -> Self {
         let spent: SmallVec<[u64; 1]> = state.spent(rule, now);
@@ -133,4 +154,38 @@ pub(super) const fn to_us(at: Timestamp) -> u64 {
 
 pub(super) const fn from_us(us: u64) -> Timestamp {
     Timestamp::from_ns(us.saturating_mul(NS_PER_US))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::limit::{Quota, Rate};
+
+    #[test]
+    fn foreign_values_count_as_none_but_for_the_loans_of_a_replica() {
+        let rule = Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 100).unwrap());
+        let keys = AccountKeys::new("weir", ("a", Key { first: 1, second: 2 }), 0xab);
+        let now = Timestamp::from_ns(9_000_000_000);
+        let written = Counter::new(&AnyState::fresh(&rule), &rule, now);
+        let far = Counter { at_us: u64::MAX, numbers: Vec::new(), ..written.clone() };
+        let loans = bytes_of(&Loans { write: 3, loans: vec![(8, 5)] });
+        // the rest of the name, its value, and what is read: the time, own and other loans
+        for (name, value, expected) in [
+            ("", bytes_of(&written), Some((now, 0, 0))),
+            ("", bytes_of(&far), Some((now, 0, 0))),
+            ("", b"hello".to_vec(), Some((now, 0, 0))),
+            ("/ab", loans.clone(), Some((now, 1, 0))),
+            ("/cd", loans.clone(), Some((now, 0, 1))),
+            ("/note", b"hello".to_vec(), Some((now, 0, 0))),
+            ("/0cd", loans, Some((now, 0, 0))),
+            ("/ab", b"hello".to_vec(), None),
+            ("/cd", b"hello".to_vec(), None),
+        ] {
+            let key = format!("{}{name}", keys.counter).into_bytes();
+            let entries = vec![KeyValue { key, mod_revision: 1, value }];
+            let read = keys.read(entries, &rule).ok();
+            let read = read.map(|account| (account.now(now), account.own.loans.len(), account.others.len()));
+            assert_eq!(read, expected, "{name}");
+        }
+    }
 }

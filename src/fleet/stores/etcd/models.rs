@@ -126,7 +126,7 @@ impl World {
         replica.holding.resolve(&account);
         let borrow = borrowing.as_ref().map(|(call, loan)| (call.units(), *loan));
         let wish = Wish { rule: &self.rule, borrow, ends_all: false, own: self.now };
-        let mut plan = plan(&account, &replica.holding, &wish, self.now).unwrap();
+        let mut plan = plan(&account, &replica.holding, &wish, self.now);
         let Some(write) = plan.write.take() else {
             let loans = replica.holding.loans.clone();
             return self.hear(index, Pending { write: 0, plan, loans, borrowing });
@@ -243,7 +243,7 @@ impl World {
     /// The units that etcd has as spent, and as lent.
     fn counted(&self) -> (u64, u64) {
         let account = self.account(u64::MAX);
-        let (spent, lent) = (account.spent(&self.rule).unwrap(), account.others.iter().map(|(_, units)| units));
+        let (spent, lent) = (account.spent(&self.rule), account.others.iter().map(|(_, units)| units));
         let left = spent.peek(&self.rule, 0, self.now).remaining;
         (LIMIT - left + spent.over(&self.rule, self.now), lent.sum())
     }

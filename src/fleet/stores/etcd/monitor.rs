@@ -13,7 +13,6 @@ use super::proto::etcdserverpb::{
 use super::store::{Etcd, EtcdLease, EtcdStore, GENERATION, grant};
 use super::{KEEP_ALIVE, PUT, RANGE};
 use crate::base::time::Timestamp;
-use crate::engine::store::backend::Failure;
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
 use crate::fleet::stores::driver::{Generation, Joined, Reached, Watch};
 
@@ -54,13 +53,13 @@ impl Watch for Etcd {
     }
 }
 
-/// Reads the shared time.
+/// Reads the shared time. A value that is no time counts as none.
 async fn read_clock(store: &EtcdStore, caller: &Caller) -> Result<Timestamp, CallError> {
     let question = RangeRequest { key: clock_key(store), range_end: Vec::new() };
     let answer: RangeResponse = caller.call(RANGE, &question).await?;
     let mut seen = Timestamp::ZERO;
-    if let Some(entry) = answer.kvs.first() {
-        seen = from_us(serde_json::from_slice(&entry.value).map_err(|_| CallError::of(Failure::Reply))?);
+    if let Some(at_us) = answer.kvs.first().and_then(|entry| serde_json::from_slice(&entry.value).ok()) {
+        seen = from_us(at_us);
         store.clock.follow(seen, store.context.clock.now());
     } else {
         store.clock.begin();
@@ -95,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::base::time::Clock;
-    use crate::engine::store::backend::{Backend as _, OnFailure};
+    use crate::engine::store::backend::{Backend as _, Failure, OnFailure};
     use crate::engine::store::testing::NoMirrors;
     use crate::fleet::stores::driver::{Link, Login, NodeAddress, Server as _, StoreContext};
 

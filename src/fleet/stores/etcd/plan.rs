@@ -105,10 +105,10 @@ impl Draft<'_> {
     }
 }
 
-/// The plan for `wish` at the shared time `now`; `None` if the counter cannot be read.
-pub(super) fn plan(account: &Account, holding: &Holding, wish: &Wish<'_>, now: Timestamp) -> Option<Plan> {
+/// The plan for `wish` at the shared time `now`.
+pub(super) fn plan(account: &Account, holding: &Holding, wish: &Wish<'_>, now: Timestamp) -> Plan {
     let (rule, own, now) = (wish.rule, wish.own, account.now(now));
-    let mut draft = Draft { rule, spent: account.spent(rule)?, loans: holding.loans.clone(), now, own };
+    let mut draft = Draft { rule, spent: account.spent(rule), loans: holding.loans.clone(), now, own };
     holding.reports.iter().for_each(|report| draft.report(report));
     draft.end_loans(wish.ends_all);
     if let Some((units, _)) = wish.borrow {
@@ -136,7 +136,7 @@ pub(super) fn plan(account: &Account, holding: &Holding, wish: &Wish<'_>, now: T
     // A transaction without an answer may have written a loan that nobody has, or may still do so: not after another write.
     let changes = has_spent || !holding.unanswered.is_empty() || write.own(account.own.write) != account.own;
     let write = changes.then_some(write);
-    Some(Plan { borrowed, state, write, now })
+    Plan { borrowed, state, write, now }
 }
 
 /// The units that a limit lends: none, or from `cost` to `want`.

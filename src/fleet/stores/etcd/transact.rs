@@ -55,7 +55,7 @@ impl Transaction<'_> {
         let number = store.next_number();
         let mut entries = entries_of(self.step(request_op::Request::RequestRange(keys.range())).await?);
         for _ in 0..CONFLICTS_MAX {
-            let account = keys.read(entries).ok_or_else(foreign)?;
+            let account = keys.read(entries, rule).map_err(|key| foreign(&key))?;
             holding.resolve(&account);
             let ends_all = store.is_ending.load(Ordering::Relaxed);
             let own = store.context.clock.now();
@@ -64,7 +64,7 @@ impl Transaction<'_> {
             }
             let now = store.clock.at(own);
             let wish = Wish { rule, borrow: units.map(|units| (units, number)), ends_all, own };
-            let mut plan = plan(&account, holding, &wish, now).ok_or_else(foreign)?;
+            let mut plan = plan(&account, holding, &wish, now);
             let Some(write) = plan.write.take() else { return Ok((plan, number)) };
             let (question, write_number) = self.question(&keys, &account, &write).await?;
             let charged = units.filter(|_| plan.borrowed > 0).map(|units| (plan.now, units.cost.min(plan.borrowed)));
@@ -140,8 +140,8 @@ fn held_lease(store: &EtcdStore, write: &Write) -> Result<i64, CallError> {
     lease.map(|lease| lease.id).ok_or_else(none)
 }
 
-fn foreign() -> CallError {
-    CallError { failure: Failure::Reply, text: "a key has a value that no replica has written".into() }
+fn foreign(key: &str) -> CallError {
+    CallError { failure: Failure::Value, text: format!("`{key}` has a value that no replica has written") }
 }
 
 /// The keys that a range has.

@@ -62,7 +62,7 @@ async fn seek_master(store: &Arc<Store>, sentinels: &[NodeAddress], name: &str) 
 /// Asks a node of a cluster for the slots: a master that answers if there is one, else one of the configured nodes.
 /// Returns whether the slots are known.
 async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
-    let Common { context, connector } = &*store.common;
+    let Common { context, connector, .. } = &*store.common;
     let StoreContext { settings, metrics, errors, .. } = &**context;
     let nodes = store.nodes();
     let masters = nodes.all.iter().filter(|node| node.is_closed()).filter_map(|node| node.address());

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::call::reply_of;
 use super::flush::{renew_flights, run};
-use super::generation::{begin, number};
+use super::generation::{self, begin};
 use super::node::Node;
 use super::routes::slot;
 use super::script::{self, KnownState};
@@ -40,9 +40,10 @@ impl Watch for Redis {
         if node.generation().is_some_and(|known| *known.marker != marker) {
             return Ok(None);
         }
-        let mut get = cmd("GET");
-        let reply = connection.send_packed_command(get.arg(marker)).await;
-        Ok(number(&reply_of(reply.map_err(|error| ConnectError::redis(&error))?)?))
+        let (server_us, number) = generation::look(connection, &marker, (&node.looks, node.last_generation())).await?;
+        let own_us = (store.context.clock.now().as_ns() / 1000).cast_signed();
+        store.context.metrics.clock_ahead(server_us.cast_signed().saturating_sub(own_us).saturating_mul(1000));
+        Ok(number)
     }
 
     async fn join(reached: &mut Reached<'_, Self>, brought: Option<u64>) -> Result<Joined, ConnectError> {
@@ -50,8 +51,9 @@ impl Watch for Redis {
         let marker = marker(store, node);
         // A process whose store was replaced is met once, and not before the new one has brought its keys.
         let met = brought.filter(|_| !store.context.metrics.is_retired());
-        let seen = begin(connection, &marker, &format!("{:x}", store.caller.replica), met).await?;
-        let is_known = seen.is_known(node.last_generation());
+        let last = node.last_generation();
+        let seen = begin(connection, &marker, (&node.looks, last), met).await?;
+        let is_known = seen.is_known(last) && (last > 0 || !store.context.brings_first());
         let generation = Generation { number: seen.begun_us, marker: marker.into() };
         Ok(Joined { generation, is_known, is_ready: seen.is_warm(node.replicas()) })
     }

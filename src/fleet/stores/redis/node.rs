@@ -12,6 +12,7 @@ use redis::cmd;
 use tokio::time::timeout;
 
 use super::connection::Connector;
+use super::generation::Looks;
 use crate::engine::store::backend::{Failure, RedisReceipt};
 use crate::fleet::stores::driver::{
     Batch, CONNECT_MAX, ConnectError, Health, NodeAddress, Opened, Server, StoreContext,
@@ -19,6 +20,8 @@ use crate::fleet::stores::driver::{
 
 /// What all nodes of a store share.
 pub(super) struct Common {
+    /// This replica in names of keys.
+    pub(super) replica: Box<str>,
     pub(super) context: Arc<StoreContext>,
     pub(super) connector: Connector,
 }
@@ -31,6 +34,7 @@ pub(in crate::fleet::stores) struct Node {
     address: Mutex<Result<NodeAddress, ConnectError>>,
     /// Whether replies may have been lost with their charges, or units in flight may count twice.
     has_lost: AtomicBool,
+    pub(super) looks: Looks,
     /// Reports that were sent without a reply, by the one task that sends.
     pub(super) unanswered: tokio::sync::Mutex<VecDeque<Batch<RedisReceipt>>>,
 }
@@ -48,6 +52,7 @@ impl Node {
     pub(super) fn new(common: Arc<Common>, label: &str, address: Option<NodeAddress>) -> Arc<Self> {
         Arc::new(Self {
             health: Health::new(Arc::clone(&common.context), label),
+            looks: Looks::new(&common.replica),
             common,
             address: Mutex::new(address.ok_or_else(ConnectError::no_address)),
             // A server that was promoted may have charges whose replies were lost with the master.

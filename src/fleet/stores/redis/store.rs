@@ -60,7 +60,8 @@ impl Store {
         };
         let sentinels = Connector::new(of_sentinels, tls.clone(), Arc::clone(&client_name));
         let connector = Connector::new(login, tls, client_name);
-        let common = Arc::new(Common { context: Arc::clone(&context), connector });
+        let common =
+            Arc::new(Common { replica: format!("{replica:x}").into(), context: Arc::clone(&context), connector });
         let nodes = Nodes::first(&topology, &common);
         let redis = Redis {
             topology,

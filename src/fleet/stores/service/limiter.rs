@@ -1,23 +1,21 @@
 //! One store that is the limiter service of another Weir, as all workers share it.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_rustls::rustls::ClientConfig;
 
 use super::message::CallOfCharges;
 use super::node::Node;
 use super::refund::Refund;
+use super::undecided::UndecidedLimits;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
 use crate::engine::store::backend::{CallId, Failure, RemoteReceipt};
 use crate::fleet::stores::driver::turn::Turn;
 use crate::fleet::stores::driver::{Batch, Kind, Nodes, Server as _, Shared, StoreContext, random_id};
-
-/// The shortest time from one line about a limit that the limiter does not decide to the next.
-const LINE_PAUSE_NS: u64 = 60_000_000_000;
 
 /// One `[store.NAME]` with `service`.
 pub(in crate::fleet::stores) type Limiter = Shared<Service>;
@@ -29,8 +27,7 @@ pub(in crate::fleet::stores) struct Service {
     pub(super) unanswered: tokio::sync::Mutex<VecDeque<Batch<Refund>>>,
     /// The number of the last batch.
     batches: AtomicU64,
-    /// When the last line about each limit was written that the limiter does not decide. Held for one look.
-    logged: Mutex<HashMap<Box<str>, Timestamp>>,
+    pub(super) undecided: UndecidedLimits,
 }
 
 impl Kind for Service {
@@ -42,6 +39,10 @@ impl Kind for Service {
     fn refund(&self, receipt: RemoteReceipt) -> Option<Refund> {
         let RemoteReceipt::Limiter(receipt) = receipt else { return None };
         Some(Refund::Charge(*receipt))
+    }
+
+    fn undecided(&self, limit: &str, key: Option<Key>, now: Timestamp) -> Option<Failure> {
+        self.undecided.failure(limit, key, now)
     }
 }
 
@@ -58,7 +59,7 @@ impl Limiter {
             node: Arc::clone(&node),
             unanswered: tokio::sync::Mutex::default(),
             batches: AtomicU64::new(0),
-            logged: Mutex::default(),
+            undecided: UndecidedLimits::default(),
         };
         Self::of_kind(service, context, Nodes { all: vec![node], map: () })
     }
@@ -72,19 +73,15 @@ impl Limiter {
         self.batches.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts a charge that the limiter does not decide, because it has another configuration, and writes a line about it.
-    pub(super) fn differs(&self, limit: &str, failure: Failure) {
+    /// Counts a charge to `key` that the limiter does not decide, because it has another configuration, and writes a line
+    /// about it.
+    pub(super) fn differs(&self, limit: &str, key: Key, failure: Failure) {
         let text = match failure {
             Failure::Limit => "the limiter has no limit of this name with a state of its own",
             _ => "the limiter has another rule for the key, or another plan or override",
         };
         self.node.failed(failure, text);
-        let now = self.context.clock.now();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = logged.get(limit).is_none_or(|at| now.ns_since(*at) >= LINE_PAUSE_NS);
-        if is_due {
-            logged.insert(limit.into(), now);
-            drop(logged);
+        if self.undecided.add(limit, key, failure, self.context.clock.now()) {
             let (node, on_failure) = (&self.node.label, self.context.settings.on_failure.word());
             tracing::warn!(
                 store = %self.context.settings.name, %node, limit, kind = failure.label(), error = text, on_failure,

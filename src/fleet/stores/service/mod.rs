@@ -17,6 +17,8 @@ mod refund;
 
 mod node;
 
+mod undecided;
+
 mod limiter;
 mod worker;
 

@@ -121,9 +121,10 @@ impl Reader<'_> {
             Refusal::Rule => Some(Failure::Rule),
         };
         if let Some(failure) = differs {
-            self.store.differs(charge.limit, failure);
+            self.store.differs(charge.limit, charge.key, failure);
             return Some(Err(Unavailable::Error(failure)));
         }
+        self.store.undecided.remove(charge.limit, charge.key);
         let state = AnyState::import(charge.rule, &mut outcome.numbers.iter().copied(), self.now)?;
         let receipt = (outcome.charged > 0).then(|| LimiterReceipt {
             call: self.call,

@@ -27,7 +27,6 @@ use crate::transport::proxy::admission::RequestState;
 use crate::transport::proxy::answer::{ResponseForm, UpstreamResponse};
 use crate::transport::proxy::context::{NotForwarded, RequestContext};
 use crate::transport::proxy::forward::ForwardedHead;
-use crate::transport::proxy::replay::Replayed as _;
 use crate::transport::proxy::request::Request;
 use crate::transport::proxy::running_config::WorkerConfig;
 use crate::transport::proxy::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
@@ -244,11 +243,8 @@ impl<'w> H1Connection<'w> {
         let received = match connected {
             Ok(checkout) => {
                 let head = ForwardedHead { context, request: &request, admitted: &admitted };
-                let exchange = exchange.insert(context.begin(checkout, &head));
+                let exchange = exchange.insert(context.begin(checkout, &head, wire));
                 record.sent(exchange);
-                if request.expects_continue() {
-                    wire.expect_continue();
-                }
                 receive(wire, exchange, *form, &head, (record, admission), deadline).await
             }
             Err(failure) => Err(ReceiveError::Exchange(failure)),
@@ -315,11 +311,11 @@ impl<'w> H1Connection<'w> {
         let BegunResponse { record, encoder, bill, keeps_alive, arrived_at } = begun;
         let Self { wire, deadline, worker, .. } = self;
         let mut relayed = Relayed { exchange, bill, record, taken: 0 };
-        let Relayed { exchange, record, taken, .. } = &mut relayed;
         let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
         let result = poll_fn(|cx| {
-            let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
+            let polled = poll_relay(cx, wire, &mut relayed, &encoder, deadline);
             waited |= polled.is_pending();
+            let Relayed { exchange, taken, .. } = &mut relayed;
             *taken = exchange.body_bytes().saturating_sub(wire.pending() as u64);
             let memory = wire.memory() + exchange.memory();
             if polled.is_pending() && hold.poll(cx, *taken, wire.pending(), memory).is_ready() {
@@ -329,8 +325,7 @@ impl<'w> H1Connection<'w> {
             polled
         });
         let result = result.await;
-        record.cut(exchange);
-        let is_until_end = matches!(encoder, Encoder::Raw) && exchange.remaining().is_none();
+        let is_until_end = matches!(encoder, Encoder::Raw) && relayed.exchange.remaining().is_none();
         drop(relayed);
         match result {
             Ok(()) => {}

@@ -30,25 +30,35 @@ pub(super) struct Relayed<'e, 'm> {
     pub(super) taken: u64,
 }
 
-impl Drop for Relayed<'_, '_> {
-    fn drop(&mut self) {
-        self.record.transferred(self.exchange.bytes_in(), self.taken);
-        if let Some(bill) = &mut self.bill {
+impl Relayed<'_, '_> {
+    fn settle(&mut self) {
+        self.record.cut(self.exchange);
+        self.exchange.release_active();
+        if let Some(mut bill) = self.bill.take() {
             bill.end(self.exchange.body_bytes(), self.exchange.take_meter(), self.record.for_gate());
         }
     }
 }
 
-/// Moves both bodies. If the upstream closes too early, its last bytes are sent first.
+impl Drop for Relayed<'_, '_> {
+    fn drop(&mut self) {
+        self.record.transferred(self.exchange.bytes_in(), self.taken);
+        self.settle();
+    }
+}
+
+/// Moves both bodies, and settles the charges before the last bytes are sent. If the upstream closes too early, its last
+/// bytes are sent first.
 pub(super) fn poll_relay(
     cx: &mut Context<'_>,
     wire: &mut Wire,
-    exchange: &mut Exchange,
+    relayed: &mut Relayed<'_, '_>,
     encoder: &Encoder,
     deadline: &mut Deadline,
 ) -> Poll<Result<(), RelayError>> {
-    let mut has_more = !exchange.has_ended() && !exchange.is_broken();
+    let mut has_more = !relayed.exchange.has_ended() && !relayed.exchange.is_broken();
     loop {
+        let exchange = &mut *relayed.exchange;
         if !exchange.is_sent() {
             exchange.send(cx, wire);
         }
@@ -60,6 +70,10 @@ pub(super) fn poll_relay(
                 Poll::Pending => waits = true,
             }
         }
+        if !has_more || relayed.exchange.has_whole_body() {
+            relayed.settle(); // the client may send its next request as soon as it has the last byte
+        }
+        let exchange = &mut *relayed.exchange;
         if wire.is_full() {
             wire.bound_unsent();
         }

@@ -103,8 +103,9 @@ impl Source for StreamBody<'_> {
 }
 
 impl Replayed for StreamBody<'_> {
-    fn expect_continue(&mut self) {
+    fn expect_continue(&mut self) -> bool {
         self.awaits_continue = self.ahead.is_none();
+        self.awaits_continue
     }
 
     fn put_back(&mut self, ahead: ReadAhead) {

@@ -196,6 +196,9 @@ impl<'w> Driver<'w> {
                 None => {}
                 Some(Event::Head { key, head, has_ended }) => {
                     self.remaining_requests = self.remaining_requests.saturating_sub(1);
+                    if let Some(slot) = state.http2.get_mut(key) {
+                        slot.has_ended = has_ended;
+                    }
                     drop(state);
                     serve(key, head, has_ended);
                 }

@@ -36,7 +36,7 @@ pub(super) fn check(head: &mut Head, settings: &Settings) -> Result<(), HeadFaul
     if lists.map(|list| 1 + memchr::memchr_iter(b',', list).count()).sum::<usize>() > MEMBERS_MAX {
         return Err(HeadFault::TooLarge);
     }
-    if head.has_underscore && bounds.underscores != Underscores::Keep {
+    if head.has_ambiguous_name && bounds.underscores != Underscores::Keep {
         let refused = head.fields().iter().find_map(|(name, _)| bounds.underscores.allows(name).err());
         if let Some(fault) = refused {
             return Err(fault);

@@ -12,7 +12,6 @@ use super::super::admission::RequestState;
 use super::super::answer::{ResponseForm, UpstreamResponse, write_interim_h2};
 use super::super::context::{NotForwarded, RequestContext};
 use super::super::forward::ForwardedHead;
-use super::super::replay::Replayed as _;
 use super::super::request::Request;
 use super::super::service::RoutedRequest;
 use super::super::settings::Settings;
@@ -215,11 +214,8 @@ async fn receive<'v>(
         }
     };
     let head = ForwardedHead { context, request, admitted };
-    let mut exchange = context.begin(checkout, &head);
+    let mut exchange = context.begin(checkout, &head, body);
     record.sent(&exchange);
-    if request.expects_continue() {
-        body.expect_continue();
-    }
     let mut deadline = Deadline::default();
     loop {
         admission.identified.charged.commit(true);

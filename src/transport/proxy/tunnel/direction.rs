@@ -41,13 +41,15 @@ impl Direction {
         Self { input, out, ..Self::default() }
     }
 
-    /// Moves all bytes that can move now. Ready when the direction is over.
+    /// Moves all bytes that can move now. Ready when the direction is over. `before_end` gets the bytes read from the
+    /// source, before the sink hears of their end.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut impl Duplex,
         to: &mut impl Duplex,
         buffers: &BufferPool,
+        before_end: &mut impl FnMut(u64),
     ) -> Poll<Result<(), BrokenSide>> {
         loop {
             if let DirectionState::Over(broke) = self.state {
@@ -64,6 +66,7 @@ impl Direction {
             self.out.clear();
             self.out.release(buffers);
             if self.state == DirectionState::Ending {
+                before_end(self.bytes_read);
                 let finished = ready!(to.poll_finish(cx, buffers));
                 self.state = DirectionState::Over(finished.is_err().then_some(BrokenSide::Sink));
                 continue;

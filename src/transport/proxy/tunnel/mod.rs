@@ -85,8 +85,8 @@ impl TunnelTimeouts {
     }
 }
 
-/// A tunnel in progress. It is settled and logged on drop: at its end, or if its task is dropped before. The request
-/// counts until its endpoint has released it.
+/// A tunnel in progress. It is settled before the client hears that the service has ended, because the client may send its
+/// next request then; otherwise on drop. It is logged on drop. The request counts until its endpoint has released it.
 struct Tunnel<'m> {
     upstream: UpgradedConnection,
     up: Direction,
@@ -96,12 +96,17 @@ struct Tunnel<'m> {
     _counted: GaugeGuard,
 }
 
+/// Settles the charges by the bytes that the service has sent.
+fn settle(bill: &mut Option<Bill>, record: &mut AccessRecord<'_>, taken: u64) {
+    if let Some(mut bill) = bill.take() {
+        bill.end(taken, None, record.for_gate());
+    }
+}
+
 impl Drop for Tunnel<'_> {
     fn drop(&mut self) {
         let [sent, taken] = [&self.up, &self.down].map(|direction| direction.bytes_read);
-        if let Some(bill) = &mut self.bill {
-            bill.end(taken, None, self.record.for_gate());
-        }
+        settle(&mut self.bill, &mut self.record, taken);
         self.record.transferred(sent, taken);
     }
 }
@@ -118,21 +123,22 @@ pub(super) async fn run<C: Duplex>(
     let up = Direction::new(std::mem::take(&mut client.received), OutputBuffer::default());
     let down = Direction::new(received, std::mem::take(&mut client.unsent));
     let mut tunnel = Tunnel { upstream, up, down, bill, record, _counted: counted };
-    let Tunnel { upstream, up, down, .. } = &mut tunnel;
-    flow(&mut client.stream, upstream, (up, down), buffers, timeouts, hold).await
+    let Tunnel { upstream, up, down, bill, record, .. } = &mut tunnel;
+    let before_end = |taken| settle(bill, record, taken);
+    flow(&mut client.stream, upstream, (up, down), (buffers, timeouts), hold, before_end).await
 }
 
 async fn flow(
     client: &mut impl Duplex,
     upstream: &mut impl Duplex,
     (up, down): (&mut Direction, &mut Direction),
-    buffers: &BufferPool,
-    timeouts: TunnelTimeouts,
+    (buffers, timeouts): (&BufferPool, TunnelTimeouts),
     mut hold: Hold<'_>,
+    mut before_end: impl FnMut(u64),
 ) -> TunnelEnd {
     let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
     let ended = poll_fn(|cx| {
-        let polled = poll_both(cx, up, down, client, upstream, buffers);
+        let polled = poll_both(cx, (up, client), (down, upstream), buffers, &mut before_end);
         if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended);
         }
@@ -152,14 +158,13 @@ async fn flow(
 
 fn poll_both(
     cx: &mut Context<'_>,
-    up: &mut Direction,
-    down: &mut Direction,
-    client: &mut impl Duplex,
-    upstream: &mut impl Duplex,
+    (up, client): (&mut Direction, &mut impl Duplex),
+    (down, upstream): (&mut Direction, &mut impl Duplex),
     buffers: &BufferPool,
+    before_end: &mut impl FnMut(u64),
 ) -> Poll<TunnelEnd> {
-    let upward = up.poll(cx, client, upstream, buffers);
-    let downward = down.poll(cx, upstream, client, buffers);
+    let upward = up.poll(cx, client, upstream, buffers, &mut |_| ());
+    let downward = down.poll(cx, upstream, client, buffers, before_end);
     match (upward, downward) {
         (Poll::Ready(Err(BrokenSide::Source)), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(TunnelEnd::Broken),
         // An upstream that reads no more may still have sent bytes.
@@ -221,7 +226,7 @@ mod tests {
             let [mut up, mut down] = <[Direction; 2]>::default();
             let (buffers, untaken) = (BufferPool::default(), Rc::default());
             let both = (&mut up, &mut down);
-            let ended = flow(&mut near, &mut far, both, &buffers, TIMEOUTS, Hold::new(&untaken)).await;
+            let ended = flow(&mut near, &mut far, both, (&buffers, TIMEOUTS), Hold::new(&untaken), |_| ()).await;
             (ended, [up.bytes_read, down.bytes_read])
         };
         tokio::join!(tunnel, test(client, upstream)).0

@@ -142,7 +142,10 @@ impl Upload {
 
     /// Begins again; no byte of the body has been taken from the client.
     pub(crate) fn restart(&mut self, request: RequestTraits) {
-        (self.state, self.left) = (BodyState::of(request), request.max_body);
+        if !matches!(self.state, BodyState::Running) {
+            self.state = BodyState::of(request);
+        }
+        self.left = request.max_body;
         (self.awaits_client, self.is_touched) = (false, false);
     }
 

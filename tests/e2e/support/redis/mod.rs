@@ -150,12 +150,27 @@ impl Redis {
         fields.split(',').find_map(|field| field.strip_prefix("calls=")).unwrap().parse().unwrap()
     }
 
+    /// Waits until each of so many replicas has looked twice from now on, so that the last look of each is after this call.
+    pub fn until_looked_at(&self, replicas: usize) {
+        let looks = || {
+            let keys = self.keys().into_iter().filter(|name| name.contains(":look:"));
+            keys.map(|key| (self.call(&["GET", &key]).number(), key)).collect::<Vec<_>>()
+        };
+        let before = looks();
+        poll(|| {
+            let now = looks();
+            let has_looked =
+                |(number, key): &(i64, String)| !before.iter().any(|(known, of)| of == key && known + 2 > *number);
+            (now.iter().filter(|look| has_looked(look)).count() >= replicas).then_some(())
+        });
+    }
+
     /// Ends the connections of all clients but the tests.
     pub fn disconnect_all(&self) {
         self.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     }
 
-    /// Kills the server: it writes nothing, and its data are gone.
+    /// Kills the server: it writes nothing. Its data are gone but for those that it was told to save.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         assert_eq!(self.child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
@@ -182,7 +197,7 @@ impl Redis {
         self.kill();
     }
 
-    /// Starts the killed server again, empty and on its port.
+    /// Starts the killed server again on its port, empty or with what it has saved.
     pub fn restart(&mut self) {
         self.child = spawn(&self.folder, self.mode);
         assert!(self.is_up(), "{}", self.log());

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::split_mix::mix;
+use crate::engine::limit::tests::algorithm;
 
 fn waiter(cost: u64, wake: Rank) -> Waiter<Rank> {
     Waiter { cost, wake, timer: None }
@@ -14,7 +15,7 @@ fn a_new_front_displaces_the_old_one() {
         assert_eq!(queue.push(rank, waiter(2, rank)).copied(), displaced, "{rank}");
         assert_eq!(queue.front().map(|(rank, waiter)| (rank, waiter.wake)), Some((front, front)), "{rank}");
     }
-    assert_eq!(queue.backlog(), Backlog { waiting: 5, units: 10 });
+    assert_eq!(queue.backlog(), Backlog { waiting: 5, units: 10, passing: 5, cost_max: 2 });
 }
 
 #[test]
@@ -63,15 +64,57 @@ fn a_backlog_is_that_of_its_priority_and_what_others_may_take_before() {
         (0..count).for_each(|number| _ = queue.push(rank_of(priority, number), waiter(10, 0)));
     }
     let backlogs = |queue: &WaitQueue<_>| Priority::ALL.map(|priority| queue.backlog_of(priority, 1));
-    assert_eq!(backlogs(&queue), [(2, 20), (3, 50), (5, 100)].map(|(waiting, units)| Backlog { waiting, units }));
-    assert_eq!(queue.backlog(), Backlog { waiting: 10, units: 100 });
+    assert_eq!(
+        backlogs(&queue),
+        [(2, 20, 2), (3, 50, 5), (5, 100, 10)].map(|(waiting, units, passing)| Backlog {
+            waiting,
+            units,
+            passing,
+            cost_max: 10
+        })
+    );
+    assert_eq!(queue.backlog(), Backlog { waiting: 10, units: 100, passing: 10, cost_max: 10 });
+    // Equal costs leave no units of windows unused, whatever their priorities.
+    let window = algorithm("fixed_window 20/1s");
+    let before = |queue: &WaitQueue<_>| {
+        Priority::ALL
+            .map(|priority| queue.backlog_of(priority, 10))
+            .map(|one| (one.units_before(&window, 10), one.units))
+    };
+    assert_eq!(before(&queue), [20, 50, 100].map(|units| (units, units)));
     // With shares, lower ones may take units before: of 20 units 10 % of all twice, which are 2.5 units each.
     queue.set_min_share(10);
     assert_eq!(backlogs(&queue).map(|backlog| backlog.units), [24, 55, 100]);
+    assert!(before(&queue).iter().all(|(before, units)| before == units), "{:?}", before(&queue));
     // 10 million units of critical ones: of 100 units a priority gets 10, so others get 9 for each of its own.
     queue.push(rank_of(Priority::Critical, 9), waiter(10_000_000, 0));
     assert_eq!(backlogs(&queue).map(|backlog| backlog.units), [10_000_100, 30 + 31 * 9, 50 + 51 * 9]);
     assert_eq!(queue.backlog_of(Priority::Background, 11).units, 50 + 61 * 9);
+}
+
+/// Rows: the costs ahead, the own cost, and the units before it in windows of 5 units.
+#[test]
+fn units_that_windows_leave_unused_count_unless_costs_are_equal() {
+    let rows: [(&[u64], u64, u64); 7] = [
+        (&[], 3, 0),
+        (&[3, 3, 3], 3, 9),
+        (&[1, 1, 1], 1, 3),
+        // At most 2 of 5 units are left twice.
+        (&[3, 3, 3], 1, 9 + 4),
+        (&[1, 1, 1], 3, 3 + 2),
+        // Only the first leaves units, 3 at most, and it does so once.
+        (&[4, 1, 1, 1, 1, 1, 1, 1, 1], 1, 12 + 3),
+        (&[1, 1, 1], 2, 3),
+    ];
+    let bucket = algorithm("token_bucket 5/1s");
+    for (costs, cost, units) in rows {
+        let mut queue = WaitQueue::new(0);
+        (1..).zip(costs).for_each(|(rank, cost)| _ = queue.push(rank, waiter(*cost, rank)));
+        for rule in ["fixed_window 5/1s", "sliding_log 5/1s", "sub_window 5/1s", "sliding_log 5/1s+token_bucket 9/1s"] {
+            assert_eq!(queue.backlog().units_before(&algorithm(rule), cost), units, "{rule} {costs:?} {cost}");
+        }
+        assert_eq!(queue.backlog().units_before(&bucket, cost), costs.iter().sum::<u64>(), "{costs:?}");
+    }
 }
 
 /// A request that would become the front has nobody before it; all others have. Each change of the front wakes a request.

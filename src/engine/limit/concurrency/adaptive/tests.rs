@@ -73,6 +73,14 @@ fn the_bound_follows_the_workers() {
     }
 }
 
+#[test]
+fn the_bound_begins_at_the_floor() {
+    for (floor, ceiling) in [(1, 2), (4, 100), (10, 11), (100, 1_000_000)] {
+        let controller = Controller::new(Range { floor, ceiling }, Timestamp::ZERO);
+        assert_eq!(controller.bound(), floor, "to {ceiling}");
+    }
+}
+
 /// While the clock stands still, nothing moves.
 #[test]
 fn no_time_is_no_window() {

@@ -1,6 +1,6 @@
 //! Estimates of waits: sharers may come and go.
 
-use super::{Asker, Pool, Sharer, ns, reserve, units};
+use super::{Asker, PATIENCE_NS, Pool, Sharer, ns, reserve, units};
 use crate::base::time::Timestamp;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Quota, Retry};
@@ -33,7 +33,8 @@ impl Pool {
     /// as they wait.
     pub(super) fn ns_until_within(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> u64 {
         let weights = self.weights_with(asker);
-        let with_all = self.ns_among(asker, quota, (0, cost), (weights, Sharer::waits), now);
+        let forgiven_ns = self.all_paid_at.saturating_add_ns(PATIENCE_NS).ns_since(now);
+        let with_all = self.ns_among(asker, quota, (0, cost), (weights, Sharer::waits), now).min(forgiven_ns);
         let (left, leaving) = if self.waiting.len() > LEAVING_MAX {
             (0.0, self.waiting.iter().nth(LEAVING_MAX))
         } else {
@@ -75,8 +76,9 @@ impl Pool {
             weights = own;
         }
         let by_part_ns = ns(all + (target(weights) - clock).max(0.0) * weights, quota);
-        match self.bucket.wait(quota, ahead.saturating_add(reserve(quota)), cost, now) {
-            Retry::AfterNs(bucket_ns) if weights <= own && self.owed(asker) <= units(quota.burst()) => {
+        let is_within = self.owed(asker) <= units(quota.burst());
+        match self.bucket.wait(quota, ahead.saturating_add(self.reserved(quota, now)), cost, now) {
+            Retry::AfterNs(bucket_ns) if weights <= own && is_within && cost <= quota.burst() - reserve(quota) => {
                 by_part_ns.min(bucket_ns.max(ns(all, quota)))
             }
             _ => by_part_ns,

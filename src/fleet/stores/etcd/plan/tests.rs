@@ -40,7 +40,7 @@ impl Lab {
         let borrow = borrow.map(|units| (units, self.numbers));
         let wish = Wish { rule: &self.rule, borrow, ends_all: false, own: now };
         let holding = &mut self.holdings[replica];
-        let Plan { borrowed, write, .. } = plan(&account, holding, &wish, now).unwrap();
+        let Plan { borrowed, write, .. } = plan(&account, holding, &wish, now);
         if let Some(write) = write {
             self.loans[replica] = write.own(self.numbers);
             self.counter = Some(write.counter);
@@ -233,7 +233,7 @@ fn a_transaction_without_an_answer_is_resolved() {
         };
         let settlement = Settlement::new("a", Key { first: 1, second: 0 }, &lab.rule, (10, 0), now);
         lab.holdings[0].reports.push(Report::Settle(Box::new(settlement)));
-        let planned = plan(&Account::default(), &lab.holdings[0], &wish, now).unwrap();
+        let planned = plan(&Account::default(), &lab.holdings[0], &wish, now);
         let write = planned.write.unwrap();
         let receipt = EtcdReceipt {
             limit: "a".into(),
@@ -264,10 +264,10 @@ fn a_transaction_that_is_made_late_counts_once() {
     let settlement = Settlement::new("a", Key { first: 1, second: 0 }, &rule, (10, 0), now);
     holding.reports.push(Report::Settle(Box::new(settlement)));
     let wish = Wish { rule: &rule, borrow: None, ends_all: false, own: now };
-    let late = plan(&none, &holding, &wish, now).unwrap().write.unwrap();
+    let late = plan(&none, &holding, &wish, now).write.unwrap();
     holding.begin(1, 0, &late.loans, None);
     holding.resolve(&none);
-    let next = plan(&none, &holding, &wish, now).unwrap().write.unwrap();
+    let next = plan(&none, &holding, &wish, now).write.unwrap();
     holding.begin(2, 0, &next.loans, None);
     holding.refused();
     holding.resolve(&Account { revision: 1, own: late.own(1), counter: Some(late.counter), others: Vec::new() });
@@ -281,10 +281,10 @@ fn a_transaction_cannot_be_made_after_the_next_one() {
     let mut holding = Holding::default();
     let units = Units { cost: 1, want: 40, divisor: 1, at_hand: 0 };
     let borrow = Wish { rule: &rule, borrow: Some((units, 7)), ends_all: false, own: now };
-    let lost = plan(&none, &holding, &borrow, now).unwrap().write.unwrap();
+    let lost = plan(&none, &holding, &borrow, now).write.unwrap();
     holding.begin(8, 0, &lost.loans, None);
     holding.resolve(&none);
     assert!(holding.is_due(false, now));
     let wish = Wish { rule: &rule, borrow: None, ends_all: false, own: now };
-    assert!(plan(&none, &holding, &wish, now).unwrap().write.is_some());
+    assert!(plan(&none, &holding, &wish, now).write.is_some());
 }

@@ -100,10 +100,12 @@ impl Source for Wire {
 }
 
 impl Replayed for Wire {
-    fn expect_continue(&mut self) {
-        if self.ahead.is_none() {
+    fn expect_continue(&mut self) -> bool {
+        let awaits = self.ahead.is_none();
+        if awaits {
             self.expectation = Expectation::Waits;
         }
+        awaits
     }
 
     fn put_back(&mut self, ahead: ReadAhead) {

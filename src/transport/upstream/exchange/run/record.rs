@@ -27,10 +27,15 @@ impl Exchange {
         }
     }
 
+    /// Whether all bytes of the body have come. A stream may end later.
+    pub(crate) fn has_whole_body(&self) -> bool {
+        self.has_ended() || self.remaining() == Some(0)
+    }
+
     /// The meter of the body, which has read what has come of it.
     pub(crate) fn take_meter(&mut self) -> Option<Box<BodyMeter>> {
         let mut meter = self.taps.as_mut()?.meter.take();
-        let is_complete = self.has_ended() && !self.is_broken;
+        let is_complete = self.has_whole_body() && !self.is_broken;
         if let Some(meter) = meter.as_mut().filter(|meter| is_complete && meter.cut().is_none()) {
             meter.end();
         }

@@ -7,6 +7,13 @@ use crate::base::telemetry::EndpointResult;
 use crate::transport::upstream::exchange::outcome::{self, ExchangeError, ResponseEvent};
 
 impl Exchange {
+    /// Counts no longer as a request in progress. The stream may end later.
+    pub(crate) fn release_active(&mut self) {
+        if let Some(handle) = &mut self.handle {
+            handle.active = None;
+        }
+    }
+
     /// Bytes of memory in which more of the response waits or may wait.
     pub(crate) fn memory(&self) -> usize {
         self.transport.memory()

@@ -11,7 +11,7 @@ local function bucket()
     if #value == 64 then
       local from, length, settled = unpack('<ddd', value, 41)
       if are_valid(from, length, settled, 0) then
-        lost.from, lost.length, lost.settled = from, length, settled
+        lost.from, lost.length, lost.settled = from, length, at_most(settled, now)
       end
     end
     return lost
@@ -25,7 +25,7 @@ local function bucket()
       local of, at, deficit, tag, mark = unpack('<ddddd', value)
       if of == kind and are_valid(at, deficit, tag, mark) and tag > 0 then
         local refunded = fmod(mark, WRAP)
-        return deficit - max(now - at, 0) * 1000, tag, refunded, mark - refunded, lost_of(value)
+        return deficit - (now - at_most(at, now)) * 1000, tag, refunded, mark - refunded, lost_of(value)
       end
     end
   end
@@ -153,8 +153,8 @@ local function bucket()
   function one.refund(key, kind, units, at, was_deficit, was_mark, was_tag, interval)
     local ahead, tag, refunded, changes, lost = load(key, kind)
     local was_refunded = fmod(was_mark, WRAP)
-    if not ahead or tag ~= was_tag or changes ~= was_mark - was_refunded or ahead <= 0 then
-      return
+    if not ahead or tag ~= was_tag or changes ~= was_mark - was_refunded or ahead <= 0 or at > now then
+      return -- also if the clock was set back since
     end
     local full_at = 0
     if refunded < WRAP - 1 and refunded >= was_refunded then

@@ -11,8 +11,8 @@
 --   units charged, and 1 if it is charged, 2 if it is not and the server keeps its state under another rule, else 0. Each
 --   rate: the numbers of its state.
 --
--- A charge that is not made writes nothing.
-if ARGV[1] ~= '' and call('GET', ARGV[3]) ~= ARGV[1] then
+-- A charge that is not made writes nothing, unless the clock was set back.
+if ARGV[1] ~= '' and pcall('GET', ARGV[3]) ~= ARGV[1] then
   return { 2 }
 end
 local args = ARGV[2]
@@ -85,7 +85,7 @@ for _, charge in ipairs(all) do
   out[n + 1], out[n + 2], out[n + 3] = granted or 0, charged, 0
   for _, state in ipairs(charge.states) do
     state.one.show(state, out, charge.cost)
-    if is_charged then
+    if is_charged or is_set_back then
       state.one.save(state)
     end
     is_outdated = is_outdated or state.adopted

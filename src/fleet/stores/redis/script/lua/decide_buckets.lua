@@ -1,6 +1,6 @@
 -- Decides as decide.lua does, if all rates are buckets and no charge is delayed, as in most requests. It has no functions
 -- of its own, because Lua makes them anew whenever a script runs, which takes longer than this decision.
-if ARGV[1] ~= '' and redis.call('GET', ARGV[3]) ~= ARGV[1] then
+if ARGV[1] ~= '' and redis.pcall('GET', ARGV[3]) ~= ARGV[1] then
   return { 2 }
 end
 local call, pcall = redis.call, redis.pcall
@@ -18,7 +18,7 @@ end
 -- The states of all rates, and of each charge the units that are granted, the number of its rates, and whether the server
 -- keeps one of its states under another rule.
 local states, granted, rates_of, outdated, count = {}, {}, {}, {}, 0
-local is_admitted = true
+local is_admitted, is_set_back = true, false
 for charge = 1, charges do
   local handling, max_debt, cost, want, divisor, rates
   handling, max_debt, cost, want, divisor, rates, pos = unpack('<dddddd', args, pos)
@@ -33,6 +33,7 @@ for charge = 1, charges do
       local of, at, was_deficit, was_tag, mark = unpack('<ddddd', value)
       if of == kind and at >= 0 and at < MOST and was_deficit >= 0 and was_deficit < MOST and was_tag > 0
         and was_tag < MOST and mark >= 0 and mark < MOST then
+        is_set_back = is_set_back or at > now
         refunded = fmod(mark, 4294967296)
         changes = mark - refunded
         ahead = now > at and was_deficit - (now - at) * 1000 or was_deficit
@@ -95,7 +96,7 @@ for charge = 1, charges do
     index = index + 1
     local state = states[index]
     local deficit, refunded, tag, lost = state.deficit, state.refunded, state.tag, state.lost
-    if charged > 0 then
+    if charged > 0 or is_set_back and deficit > 0 then
       if state.ahead + state.tag_ceil * refunded <= 0 then
         refunded, lost = 0, ''
       end

@@ -11,7 +11,7 @@ local function flight()
       for at = 9, #value, 24 do
         local of, units, expires = unpack('<ddd', value, at)
         if are_valid(of, units, expires, 0) and expires > now and units > 0 then
-          state.units[of], state.expires[of] = units, expires
+          state.units[of], state.expires[of] = units, at_most(expires, now + lifetime_us)
           state.used = state.used + units
         end
       end

@@ -114,6 +114,19 @@ local function log()
     replace(state, index, pack('<dd', max(last, at), sum))
   end
 
+  -- Dates entries that are later than now as of now: the clock was set back since. `last` is the latest of them.
+  local function date_back(state, last, shortest)
+    state.live = first_from(state, state.first, function(at)
+      return at + shortest > last
+    end)
+    local ahead = first_from(state, state.live, function(at)
+      return at > now
+    end)
+    local units = before(state, state.count) - before(state, ahead)
+    replace(state, ahead, '')
+    push(state, units)
+  end
+
   -- The rule: the count, the period, and the length of a sub-window.
   function one.read(key, kind, units, period, sub)
     local state = { key = key, kind = kind, units = units, period = period, sub = sub, stored = 0 }
@@ -126,6 +139,10 @@ local function log()
     state.live = first_from(state, state.first, function(at)
       return at + shortest > now
     end)
+    local last = state.live < state.count and entry(state, state.count - 1) or 0
+    if at_most(last, now) < last then
+      date_back(state, last, shortest)
+    end
     if was ~= period or was_sub ~= sub then
       state.adopted, state.is_new = true, true
       if sub > 0 then

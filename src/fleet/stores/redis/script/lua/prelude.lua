@@ -10,8 +10,11 @@ local ceil, floor, max = math.ceil, math.floor, math.max
 
 local WRAP = 4294967296 -- 2^32
 
--- The present; the replica that asks; the time for which its units in flight count.
-local now, owner, lifetime_us
+-- The present; the replica that asks; the time for which its units in flight count, in scripts that let them count.
+local now, owner, lifetime_us = nil, nil, MOST
+-- Whether the clock was set back after a state was written. Then a denial saves states too: otherwise they would not age
+-- before the clock reaches their old instants.
+local is_set_back = false
 -- Added to the time to live of every key.
 local margin_ms = 0
 
@@ -37,6 +40,12 @@ end
 -- Whether these are integers that a script may have written.
 local function are_valid(a, b, c, d)
   return a >= 0 and a < MOST and b >= 0 and b < MOST and c >= 0 and c < MOST and d >= 0 and d < MOST
+end
+
+-- An instant of a state, which is later than `most` only if the clock was set back since.
+local function at_most(at, most)
+  is_set_back = is_set_back or at > most
+  return min(at, most)
 end
 
 -- The value of a key; `nil` if it has none, or a value that is no string.

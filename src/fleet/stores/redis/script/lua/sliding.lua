@@ -39,6 +39,11 @@ local function sliding()
   function one.read(key, kind, count, period)
     local state, was = load(key, kind, period)
     state.count, state.period = count, period
+    if at_most(state.began, now) < state.began then
+      -- How much of the last window counts is not known any more: no more than fits.
+      state.this, state.last = max(state.this, min(state.this + state.last, count)), 0
+      state.began = now - fmod(now, was)
+    end
     if was ~= period then
       -- All units that count are dated now.
       state.this, state.last, state.began = used(state, was), 0, now - fmod(now, period)

@@ -28,7 +28,7 @@ local function window()
       return
     end
     if was > 0 and state.windows > was then
-      state.ends = state.ends - was + state.windows
+      state.ends = at_most(state.ends, now + was) - was + state.windows
     elseif was > 0 and state.windows > 0 then
       state.ends = min(state.ends, now + state.windows)
     else
@@ -57,6 +57,8 @@ local function window()
     }
     if was and was ~= windows then
       change_windows(state, was)
+    elseif was then
+      state.ends = at_most(state.ends, end_of(state))
     end
     return state
   end

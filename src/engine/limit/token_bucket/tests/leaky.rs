@@ -1,10 +1,10 @@
-//! Rows with time as a column, and the spacing of shaped requests.
+//! Leaky buckets: rows with time as a column, and the spacing of shaped requests.
 
 use proptest::prelude::*;
 
-use super::{Rule, State};
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::tests::{at, check, tables};
+use crate::engine::limit::token_bucket::Bucket;
 use crate::engine::limit::{Quota, Rate};
 
 tables! {
@@ -43,12 +43,11 @@ proptest! {
     fn shaped_requests_keep_their_distance(
         count in 1_u64..1000, requests in prop::collection::vec((0_u64..3_000_000, 1_u64..5), 1..60),
     ) {
-        let quota = Quota::new(Rate { count, period_ns: 1_000_000_000 }, 4).unwrap();
-        let rule = Rule { quota, shapes: true };
-        let (mut state, mut now, mut free_at) = (State::fresh(&rule), at("0s"), at("0s"));
+        let quota = Quota::new(Rate { count, period_ns: 1_000_000_000 }, 4).unwrap().shaping(true);
+        let (mut state, mut now, mut free_at) = (Bucket::fresh(&quota), at("0s"), at("0s"));
         for (gap_ns, cost) in requests {
             now = now.saturating_add_ns(gap_ns);
-            let decision = state.admit(&rule, cost, now);
+            let decision = state.admit(&quota, cost, now);
             prop_assert_eq!(decision.is_admitted(), now >= free_at);
             if decision.is_admitted() {
                 free_at = now.saturating_add_ns(cost * quota.interval_ns());

@@ -1,5 +1,4 @@
-//! Failed logins of each address, in windows of a minute. Beyond a bound they are neither logged nor
-//! told to be wrong.
+//! Failed attempts of each address, such as logins, in windows of a minute. Beyond a bound they have no line in the log.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,29 +6,30 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::base::time::Timestamp;
 
 const WINDOW_NS: u64 = 60_000_000_000;
-/// Most failed logins of one address in a window. A token has 128 random bits or more, so few suffice.
+/// Most failed attempts of one address in a window. A token has 128 random bits or more, so few suffice.
 const FAILED_MAX: u32 = 10;
 /// Most addresses. Beyond them the address with the oldest window is forgotten.
 const ADDRESSES_MAX: usize = 1024;
 
-/// The failed logins by address; an IPv6 address counts by its network of 64 bits, a Unix socket as one address.
-#[derive(Default)]
-pub(super) struct Attempts(HashMap<Option<IpAddr>, Window>);
+/// The failed attempts by address; an IPv6 address counts by its network of 64 bits, a Unix socket as one address.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(HashMap<Option<IpAddr>, Window>);
 
+#[derive(Debug)]
 struct Window {
     began: Timestamp,
     failed: u32,
 }
 
 impl Attempts {
-    /// Whether a failed login from `address` is within the bound.
-    pub(super) fn may_fail(&self, address: Option<IpAddr>, now: Timestamp) -> bool {
+    /// Whether a failed attempt from `address` is within the bound.
+    pub(crate) fn may_fail(&self, address: Option<IpAddr>, now: Timestamp) -> bool {
         let window = self.0.get(&network(address)).filter(|window| now.ns_since(window.began) < WINDOW_NS);
         window.is_none_or(|window| window.failed < FAILED_MAX)
     }
 
-    /// Counts a failed login.
-    pub(super) fn failed(&mut self, address: Option<IpAddr>, now: Timestamp) {
+    /// Counts a failed attempt.
+    pub(crate) fn failed(&mut self, address: Option<IpAddr>, now: Timestamp) {
         let address = network(address);
         if !self.0.contains_key(&address) && self.0.len() >= ADDRESSES_MAX {
             let oldest = self.0.iter().min_by_key(|(_, window)| window.began).map(|(address, _)| *address);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_logins_of_an_address_are_bounded() {
+    fn failed_attempts_of_an_address_are_bounded() {
         let at = |second: u64| Timestamp::from_ns(second * 1_000_000_000);
         let ip = |text: &str| Some(text.parse().unwrap());
         let mut attempts = Attempts::default();
