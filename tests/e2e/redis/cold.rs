@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::ops::{count_lines, until};
-use crate::support::{Fleet, Redis, Upstream, Weir, has_stores, over_paths};
+use crate::support::{Client, Fleet, Redis, Upstream, Weir, has_stores, over_paths};
 
 use super::{PLANS, REPLICAS, ask_premium, patient, shared, start, three};
 
@@ -93,10 +93,11 @@ fn a_reload_to_another_server_and_back() {
     assert!((95..=100 + CLIENTS).contains(&upstream.count("/")), "{}", upstream.count("/"));
 }
 
-/// A reload while the server is down forgets nothing that the server has lost.
+/// A reload while the server is down forgets nothing that the server has lost. The store before it, which has a request in
+/// flight, does not begin the keys anew while the new one decides.
 #[test]
 fn a_reload_before_a_server_comes_back_with_old_keys() {
-    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let (mut redis, (upstream, may_end)) = (Redis::start(), Upstream::slow());
     let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1/h\"\nburst = 100\n";
     let store = patient(&redis);
     let config = |store: &str| Weir::config(&upstream, "", &shared(store, limit));
@@ -106,14 +107,26 @@ fn a_reload_before_a_server_comes_back_with_old_keys() {
     ask(20);
     redis.call(&["SAVE"]);
     ask(60);
+    let mut clients: Vec<_> = fleet.weirs.iter().map(|weir| Client::connect(weir.address())).collect();
+    for client in &mut clients {
+        client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    upstream.wait_until(|upstream| upstream.count("/slow") == REPLICAS);
     // A generation that is younger than two seconds waits for all replicas.
     (0..2).for_each(|_| redis.until_looked_at(REPLICAS));
     redis.kill();
     fleet.reload(&config(&store.replace("5s", "4s")));
     redis.restart();
     fleet.wait_for_stores(true);
+    // Two stores of each replica look at the server.
+    (0..2).for_each(|_| redis.until_looked_at(REPLICAS));
     ask(120);
     assert!((95..=100 + CLIENTS).contains(&upstream.count("/")), "{}", upstream.count("/"));
+    for weir in &fleet.weirs {
+        assert_eq!(count_lines(weir, "a node of a store has lost its keys"), 0);
+    }
+    drop(may_end);
+    assert!(clients.into_iter().all(|mut client| client.answer().status == 200));
 }
 
 #[test]

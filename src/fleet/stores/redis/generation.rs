@@ -167,7 +167,7 @@ async fn judge(
 }
 
 /// Reads the generation, and begins one if there is none. The replica is noted as one that brought its keys if `has_met` is
-/// the generation. It let the node decide under the generation `last`.
+/// the generation. A look may end generations up to `last`.
 pub(super) async fn begin(
     connection: &mut MultiplexedConnection,
     marker: &str,

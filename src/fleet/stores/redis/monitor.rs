@@ -40,7 +40,7 @@ impl Watch for Redis {
         if node.generation().is_some_and(|known| *known.marker != marker) {
             return Ok(None);
         }
-        let (server_us, number) = generation::look(connection, &marker, (&node.looks, node.last_generation())).await?;
+        let (server_us, number) = generation::look(connection, &marker, (&node.looks, endable(store, node))).await?;
         let own_us = (store.context.clock.now().as_ns() / 1000).cast_signed();
         store.context.metrics.clock_ahead(server_us.cast_signed().saturating_sub(own_us).saturating_mul(1000));
         Ok(number)
@@ -52,7 +52,7 @@ impl Watch for Redis {
         // A process whose store was replaced is met once, and not before the new one has brought its keys.
         let met = brought.filter(|_| !store.context.metrics.is_retired());
         let last = node.last_generation();
-        let seen = begin(connection, &marker, (&node.looks, last), met).await?;
+        let seen = begin(connection, &marker, (&node.looks, endable(store, node)), met).await?;
         let is_known = seen.is_known(last) && (last > 0 || !store.context.brings_first());
         let generation = Generation { number: seen.begun_us, marker: marker.into() };
         Ok(Joined { generation, is_known, is_ready: seen.is_warm(node.replicas()) })
@@ -89,6 +89,12 @@ impl Watch for Redis {
         }
         renew_flights(store, node, connection, false).await
     }
+}
+
+/// The last generation that a look may end; 0 if it may end none. A store that was replaced ends none: the new one decides
+/// under the generation that the node has, and has brought its keys.
+fn endable(store: &Store, node: &Node) -> u64 {
+    if store.context.metrics.is_retired() { 0 } else { node.last_generation() }
 }
 
 /// The marker key of a node: in a cluster one that is in a slot of the node.
