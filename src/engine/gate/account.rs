@@ -114,17 +114,15 @@ impl Account {
     }
 
     /// Gives back the last `units` of the charge and of the `grown` units that its request was charged since, as far as they
-    /// have not come back by themselves.
+    /// have not come back by themselves. Units of a window that has ended do not come back: the next has other units.
     pub(super) fn give_units_back(&self, receipt: &Receipt, units: u64, grown: u64) {
         let Self { state, key, at, .. } = self;
         let now = state.clock.now();
+        if receipt.is_over(&self.rule, *at, now) {
+            return;
+        }
+        let (part, rest) = receipt.part(units, grown);
         let give_back = |rule: &Algorithm, is_same: bool| {
-            let (mut part, mut rest) = receipt.part(units, grown);
-            // At another rate, and after a change of the rate and back, no receipt of a bucket is valid.
-            let is_void = || is_same && !self.is_of(rule) || state.table.is_void(*key, &part);
-            if units < Receipt::WHOLE && !matches!(part, Receipt::None) && is_void() {
-                (part, rest) = (Receipt::None, units);
-            }
             let returned = state.give_back(*key, rule, &part);
             if state.listeners.has_successor() {
                 state.report(*key, rule, -delta::units(returned), now);
@@ -137,11 +135,6 @@ impl Account {
             }
         };
         self.in_force(|rule| give_back(rule, true)).unwrap_or_else(|| give_back(&self.rule, false));
-    }
-
-    /// Whether the buckets of the charge have the rates of `rule`.
-    fn is_of(&self, rule: &Algorithm) -> bool {
-        intervals(rule).eq(intervals(&self.rule))
     }
 
     /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit. Returns the

@@ -1,9 +1,9 @@
 //! The keys of limits whose rules have changed: they go on under the new rules at once, also if nobody asks about them.
 //! Until then, units would come back at the old rate.
 //!
-//! Steps of `adapt` are left out: they are small and come each second, and would void the receipts of all keys. A key
-//! adopts them at its next use. So do keys beyond `max_keys`, keys of a snapshot or of a store, and keys whose rule is not
-//! known: a state has its interval, and plans may have had the same. Not here: the conversion (`limit`).
+//! Steps of `adapt` are left out: they are small and come each second. A key adopts them at its next use. So do keys beyond
+//! `max_keys`, keys of a snapshot or of a store, and keys whose rule is not known: a state has its interval, and plans may
+//! have had the same. Not here: the conversion (`limit`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

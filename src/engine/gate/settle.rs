@@ -216,13 +216,13 @@ impl BillItem {
         self.account.give_back(&self.receipt, self.terms.stop());
     }
 
-    /// Replaces the charge by `owed` units. Units of a window that has ended do not come back: the next has other units.
+    /// Replaces the charge by `owed` units.
     fn correct(&mut self, owed: u64, max_debt: u64) {
         let Self { account, terms, receipt, .. } = &*self;
-        let (charged, now) = (terms.charged(), || account.state.clock.now());
+        let charged = terms.charged();
         if owed > charged {
-            account.correct((owed, charged), max_debt, now());
-        } else if owed < charged && !receipt.is_over(&account.rule, account.at, now()) {
+            account.correct((owed, charged), max_debt, account.state.clock.now());
+        } else if owed < charged {
             account.give_units_back(receipt, charged - owed, terms.grown());
         }
         self.cost = owed;

@@ -149,9 +149,11 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Option<token_bucket::Receipt>);
 
+/// Units that were charged since may be beyond the bucket.
 impl state::Receipt for Receipt {
     fn part(&self, units: u64, grown: u64) -> (Self, u64) {
-        (Self(self.0.map(|receipt| state::Receipt::part(&receipt, units, grown).0)), 0)
+        let own = units.min(self.0.map_or(0, |receipt| receipt.cost()));
+        (Self(self.0.map(|receipt| state::Receipt::part(&receipt, own, 0).0)), (units - own).min(grown))
     }
 }
 

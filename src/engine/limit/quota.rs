@@ -22,15 +22,19 @@ pub struct Quota {
 const INTERVAL_NS_MIN: u64 = 100;
 const CAPACITY_NS_MAX: u64 = 1 << 62;
 
-/// An interval in half a word: its leading 26 bits, and the number of bits by which they were shifted.
+/// An interval in half a word: its leading 26 bits, and the number of bits by which they were shifted. Tags have the order of
+/// their intervals.
 ///
 /// Two intervals with the same tag differ by less than 3 in 10^8: less than a unit in 30 million.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct IntervalTag(pub(super) u32);
 
 const TAG_BITS: u32 = 26;
 
 impl IntervalTag {
+    /// The time of this many units is too short by less than a unit.
+    pub(super) const UNITS_EXACT: u64 = 1 << (TAG_BITS - 1);
+
     const fn new(interval_ns: u64) -> Self {
         let shift = (u64::BITS - interval_ns.leading_zeros()).saturating_sub(TAG_BITS);
         #[allow(clippy::cast_possible_truncation)] // 26 bits are left

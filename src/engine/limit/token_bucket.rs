@@ -9,28 +9,9 @@
 //! A state has the interval under which it was written. Under another interval its deficit is converted, so that the
 //! number of spent units stays the same. A changed rate neither refills nor drains a bucket; from then on units come back
 //! at the new rate. A lowered burst leaves a debt that is paid first.
-//!
-//! **Refunds.** A charge left the bucket to be full at `F`. It may be removed as far as the deficit never fell below its
-//! units since: otherwise they have come back by themselves, and other requests may have them. As long as nothing else is
-//! removed, `tat >= F` holds, so `F - now` bounds the deficit from below. Another removal moves `F` by its units. So the
-//! state counts the units given back, a receipt has that count at its time, and `F - given back since - now` is the bound.
-//! The removal of the newest charge (`tat == F`) is not counted: no later charge would move. A count that is full says
-//! nothing, so then the bound is 0.
-//!
-//! This bound is low when charges are given back in another order than they were made. So there is a second bound: a
-//! refund loses at most the time since the charge that no other refund has lost ([`LostTime`](super::lost_time)). The
-//! higher one counts. [`Bucket`] knows both.
-//!
-//! A bucket is idle, and its count begins anew, when `F <= tat + given back` is past for every receipt. So that this holds
-//! for a full count too, a receipt has no `F` that is later than that many units after its charge.
-//!
-//! Instants under different intervals do not compare. A receipt is void once the bucket has had another interval; the map of
-//! a [`State`] remembers when that was, and a [`Bucket`] counts the changes.
-//!
-//! A refund is never too much, in any order. If all charges of a bucket are given back, the bucket is full again, whatever
-//! the order, unless the lost time of some was forgotten.
 
 mod bucket;
+mod refund;
 
 use bytes::BufMut;
 
@@ -186,6 +167,11 @@ impl State {
         self.interval == quota.interval_tag()
     }
 
+    /// The shorter one of its interval and that of `quota`, rounded down.
+    pub fn shorter_interval_ns(&self, quota: &Quota) -> u64 {
+        self.interval.min(quota.interval_tag()).interval_ns()
+    }
+
     /// Decides a request of `cost` units and, if admitted, charges it. Does only the work that needs a lock;
     /// [`Answer::decision`] does the rest.
     #[inline]
@@ -225,53 +211,6 @@ impl State {
     pub fn wait_ns(&self, quota: &Quota, units: u64, now: Timestamp) -> u64 {
         let needed = u128::from(units) * u128::from(quota.interval_ns()) + u128::from(self.deficit_ns(quota, now));
         u64::try_from(needed.saturating_sub(u128::from(quota.capacity_ns()))).unwrap_or(u64::MAX)
-    }
-
-    /// Gives back `cost` units, after whose charge the bucket was full at `full_at`. Nothing else was given back since.
-    #[cfg(test)]
-    fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
-        let Self { interval, refunded, .. } = *self;
-        let receipt = Receipt { cost, at: now, full_at, interval, refunded, changes: 0 };
-        self.give_back(&receipt, interval.interval_ns(), |_, most_ns| most_ns, now);
-    }
-
-    /// Gives back a charge that was made under an interval of `interval_ns`. If the bucket alone does not know that all
-    /// units are left, `lose` returns the nanoseconds that the refund of a charge of an instant loses, at most its second
-    /// argument.
-    ///
-    /// A full bucket gets nothing back. A charge under another interval gives nothing back: its instants do not compare.
-    /// Returns the units that are given back, rounded.
-    pub fn give_back(
-        &mut self,
-        receipt: &Receipt,
-        interval_ns: u64,
-        lose: impl FnOnce(Timestamp, u64) -> u64,
-        now: Timestamp,
-    ) -> u64 {
-        if receipt.interval != self.interval || self.tat <= now {
-            return 0;
-        }
-        let full_at = match self.refunded.checked_sub(receipt.refunded) {
-            Some(since) if self.refunded < REFUNDED_MAX => {
-                receipt.full_at.saturating_sub_ns(interval_ns.saturating_mul(since.into()))
-            }
-            _ => Timestamp::ZERO,
-        };
-        let charged_ns = interval_ns.saturating_mul(receipt.cost);
-        let given_ns = match charged_ns.saturating_sub(full_at.ns_since(now)) {
-            0 => charged_ns,
-            most_ns => charged_ns.saturating_sub(lose(receipt.at, most_ns)),
-        };
-        if full_at != self.tat {
-            self.count_refunded(given_ns.div_ceil(interval_ns.max(1)));
-        }
-        let before = self.tat;
-        self.tat = before.saturating_sub_ns(given_ns).max(now);
-        rounded_units(before.ns_since(self.tat), interval_ns)
-    }
-
-    fn count_refunded(&mut self, units: u64) {
-        self.refunded = self.refunded.saturating_add(u32::try_from(units).unwrap_or(REFUNDED_MAX));
     }
 }
 

@@ -198,7 +198,7 @@ fn looking_at_a_key_makes_it_adopt_the_new_rate() {
 
 /// Regression: between two changes of the rate the units of a charge came back, and others took them.
 #[test]
-fn a_receipt_is_void_once_the_rate_has_changed() {
+fn a_receipt_gives_back_no_unit_that_came_back_at_another_rate() {
     let table = table(10);
     let (slow, fast) = (per_second(1, 10), per_second(1000, 10));
     let charged = table.admit(key(1), &slow, 5, at("0s"));

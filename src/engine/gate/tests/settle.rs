@@ -185,6 +185,23 @@ async fn undoing_a_long_request_gives_back_what_it_was_charged() {
     assert_eq!(spent(gate, live), 990);
 }
 
+/// Undone after its window, a long request gives the next one no units that others have spent there.
+#[tokio::test(start_paused = true)]
+async fn undoing_a_long_request_gives_the_next_window_nothing() {
+    let gate = gate_of(Clock::start_at(AN_HOUR_BEGINS));
+    let settle = Settle { every_ns: Some(1000 * MS_NS), ..Settle::only(SettleBy::ElapsedMs, 0) };
+    let (after, rule) =
+        (AfterResponse { counts: None, settle: Some(settle) }, algorithm("fixed_window 100000 per 1 min UTC"));
+    let allowed = Allowed::to_all(rule.clone());
+    let live = install(gate, [Limit { after: Some(Arc::new(after)), allowed, ..settled(None, None) }], CAPS);
+    let Step::Pass(pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+    tokio::time::sleep(Duration::from_secs(65)).await;
+    gate.spend(live, Spend { limit: "l", key: &[], plan: None, units: 500 }, gate.clock.now()).unwrap();
+    let before = remaining(gate, live, &rule, None);
+    drop(pass);
+    assert_eq!(remaining(gate, live, &rule, None), before);
+}
+
 /// A charge that is settled or given back after its window gives the next window nothing, here and in a store.
 #[tokio::test(start_paused = true)]
 async fn a_window_gets_no_units_of_the_one_before() {
@@ -281,12 +298,21 @@ async fn a_settlement_gives_no_units_back_twice() {
     }
 }
 
-/// A charge at another rate has no receipt that is valid. It gives back what no rate has given back since.
+/// Of a charge at another rate comes back what no rate can have given back since, after the units that the key had spent
+/// before.
 #[tokio::test(start_paused = true)]
-async fn a_settlement_after_a_change_of_the_rate_loses_the_time_since() {
-    let (half, same) = ("token_bucket 500/1min burst 1000", "token_bucket 1000/1min burst 1000");
-    // The rates from then on, and what remains after the settlement.
-    for (changes, expected) in [(&[half][..], 400), (&[same], 600), (&[half, same], 400)] {
+async fn a_settlement_after_a_change_of_the_rate_gives_back_what_is_left() {
+    for name in ["token_bucket", "leaky_bucket"] {
+        let [half, same] = [500, 1000].map(|rate| format!("{name} {rate}/1min burst 1000"));
+        for changes in [&[half.clone()][..], &[same.clone()], &[half, same.clone()]] {
+            check_settlements(changes, &same).await;
+        }
+    }
+}
+
+async fn check_settlements(changes: &[String], first: &str) {
+    // The first and the second charge.
+    for (index, expected) in [(0, 500), (1, 600)] {
         let gate = gate_of(Clock::start_at(AN_HOUR_BEGINS));
         let with = |rule: &str| {
             let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
@@ -296,7 +322,7 @@ async fn a_settlement_after_a_change_of_the_rate_loses_the_time_since() {
                 CAPS,
             )
         };
-        let mut bills = [(); 2].map(|()| sent_on(gate, with("token_bucket 1000/1min burst 1000")).unwrap());
+        let mut bills = [(); 2].map(|()| sent_on(gate, with(first)).unwrap());
         tokio::time::advance(Duration::from_secs(12)).await;
         for change in changes {
             let (live, rule) = (with(change), algorithm(change));
@@ -305,9 +331,9 @@ async fn a_settlement_after_a_change_of_the_rate_loses_the_time_since() {
             live.states[0].table.adopt_rule(key, &rule, gate.clock.now());
             assert_eq!(remaining(gate, live, &rule, None), 200, "{changes:?}");
         }
-        answer(&mut bills[1], Answer { field: Some("100"), ..OK });
-        let change = changes[changes.len() - 1];
-        assert_eq!(remaining(gate, with(change), &algorithm(change), None), expected, "{changes:?}");
+        answer(&mut bills[index], Answer { field: Some("100"), ..OK });
+        let change = &changes[changes.len() - 1];
+        assert_eq!(remaining(gate, with(change), &algorithm(change), None), expected, "{changes:?} {index}");
     }
 }
 

@@ -203,6 +203,22 @@ fn a_debt_that_is_given_back_fills_no_bucket() {
     assert!(other.admit(rule, 2, BEGIN).is_admitted() && !second.peek(rule, 1, BEGIN).is_admitted());
 }
 
+/// Units that a stream was charged beyond the bucket come back to its sharer, and not to the bucket.
+#[test]
+fn growth_that_is_given_back_fills_no_bucket() {
+    let mut sharers = sharers(quota(10, 20), &[1; 3]);
+    let [(rule, first), (_, stream), (_, other)] = &mut sharers[..] else { panic!() };
+    assert!(first.admit(rule, 10, BEGIN).is_admitted() && stream.admit(rule, 1, BEGIN).is_admitted());
+    let receipt = stream.receipt(1, BEGIN);
+    assert_eq!(stream.settle(rule, 50, 100, BEGIN), 50);
+    let (part, rest) = state::Receipt::part(&receipt, 50, 50);
+    assert_eq!((stream.refund(rule, &part, BEGIN), rest), (1, 49));
+    assert_eq!(stream.settle(rule, -49, 0, BEGIN), -49);
+    // The bucket lacks 10 units of the first and the one that is left of the stream, which may spend its part.
+    assert_eq!(stream.look(rule, 0, BEGIN).reset_after_ns, 11 * SECOND / 10);
+    assert!(stream.admit(rule, 4, BEGIN).is_admitted() && other.admit(rule, 5, BEGIN).is_admitted());
+}
+
 /// While a debt slows its payment, a sharer owes units that are back in the bucket. Others may have spent them.
 #[test]
 fn units_that_are_back_are_not_given_back() {

@@ -1,7 +1,6 @@
 //! The keys of a table under rules that have taken the place of others.
 
 use super::dispatch::{Kind, Table, matched};
-use super::receipt::Receipt;
 use crate::base::time::Timestamp;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Algorithm, AnyState, Key, token_bucket};
@@ -29,10 +28,5 @@ impl Table {
     /// Lets `key` adopt `rule`, if it is remembered exactly.
     pub fn adopt_rule(&self, key: Key, rule: &Algorithm, now: Timestamp) {
         matched!(&self.kind, rule, |keys, rule| keys.adopt_rule(key, rule, now), else {});
-    }
-
-    /// Whether `receipt` of `key` proves nothing any more, because the rule of the key may have changed since.
-    pub fn is_void(&self, key: Key, receipt: &Receipt) -> bool {
-        matches!((&self.kind, receipt), (Kind::Buckets(keys), Receipt::Bucket(receipt, _)) if keys.is_void(key, receipt.at()))
     }
 }

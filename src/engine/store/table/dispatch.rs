@@ -194,18 +194,19 @@ impl Table {
     pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) -> Returned {
         match (&self.kind, receipt) {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
-                let mut risk_ns = 0;
+                let (mut risk_ns, mut charged) = (0, receipt.cost());
                 let lose = |at, most_ns| {
                     risk_ns = most_ns;
                     self.lost_times().lose(key, at, most_ns, now)
                 };
                 let units = keys.undo(key, |state| {
-                    if keys.is_void(key, receipt.at()) {
-                        return 0;
-                    }
-                    state.give_back(receipt, *interval_ns, lose, now)
+                    let changed = keys.shortest_since(key, receipt.at());
+                    let Some(ns) = changed else { return state.give_back(receipt, *interval_ns, lose, now) };
+                    self.lost_times().settled(key, now);
+                    charged = state.give_back_changed(receipt, ns, now);
+                    charged
                 });
-                let charged = if units > 0 || risk_ns > 0 { receipt.cost() } else { 0 };
+                let charged = if units > 0 || risk_ns > 0 { charged } else { 0 };
                 Returned { units, charged, risk_ns, at: receipt.at() }
             }
             (Kind::Buckets(keys), Receipt::Sketch(receipt)) => Returned::whole(keys.undo_sketched(key, receipt), now),
@@ -229,7 +230,7 @@ impl Table {
     /// has passed.
     pub fn refund_as_of(&self, key: Key, rule: &Algorithm, returned: &Returned, at: Timestamp, now: Timestamp) {
         match (&self.kind, rule) {
-            (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) if !keys.is_void(key, returned.at) => {
+            (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) if keys.shortest_since(key, returned.at).is_none() => {
                 let lose = |most_ns| self.lost_times().lose(key, returned.at, most_ns, at);
                 let risk = (returned.risk_ns, lose);
                 keys.change(key, quota, at, |state| state.take_back(quota, returned.charged, risk, at));

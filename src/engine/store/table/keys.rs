@@ -128,7 +128,7 @@ impl<S: TableState> Keys<S> {
     /// Carries the state of `key` over to `rule`.
     fn adopt(&self, key: Key, state: &mut S, rule: &S::Rule, now: Timestamp) {
         if !state.is_under(rule) {
-            self.changes.note(key, now);
+            self.changes.note(key, state.shorter_interval_ns(rule), now);
         }
         state.adopt(rule, now);
     }
@@ -150,9 +150,9 @@ impl<S: TableState> Keys<S> {
         let _ = self.states.find(key, |state| self.adopt(key, state, rule, now));
     }
 
-    /// Whether a receipt of a charge of `at` to `key` is void, because the rule of the key may have changed since.
-    pub(super) fn is_void(&self, key: Key, at: Timestamp) -> bool {
-        self.changes.is_after(key, at)
+    /// The shortest interval that `key` may have had, if it may have had another one after `at`.
+    pub(super) fn shortest_since(&self, key: Key, at: Timestamp) -> Option<u64> {
+        self.changes.shortest_since(key, at)
     }
 
     #[cold]
@@ -261,7 +261,7 @@ impl<S: TableState> Keys<S> {
     pub(super) fn look<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, look: impl FnOnce(&S) -> T) -> T {
         let look = |state: &mut S| {
             if !state.is_under(rule) {
-                self.changes.note(key, now);
+                self.changes.note(key, state.shorter_interval_ns(rule), now);
             }
             state.adopt_rate(rule, now);
             look(state)

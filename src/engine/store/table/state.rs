@@ -19,9 +19,12 @@ pub(super) trait TableState: State + Packed {
     /// The sketch of keys beyond the bound.
     type Sketches: SketchStates<Self>;
 
-    /// Whether a receipt from before is still valid after the state has adopted `rule`, as far as the state does not know
-    /// this itself.
+    /// Whether the instants of receipts from before count after the state has adopted `rule`, as far as the state does not
+    /// know this itself.
     fn is_under(&self, rule: &Self::Rule) -> bool;
+
+    /// The shorter one of its interval and that of `rule`, if it is not under `rule`.
+    fn shorter_interval_ns(&self, rule: &Self::Rule) -> u64;
 
     /// Adopts `rule` if units come back at its rate from now on, for a request that waits. Windows and logs stay as they are:
     /// a look may be by another rule than requests, such as the usual one of a key with a plan, and must forget no units.

@@ -60,6 +60,10 @@ impl TableState for token_bucket::State {
         Self::is_under(self, rule)
     }
 
+    fn shorter_interval_ns(&self, rule: &Self::Rule) -> u64 {
+        Self::shorter_interval_ns(self, rule)
+    }
+
     #[inline]
     fn is_released(_: &Self::Rule) -> bool {
         false
@@ -103,6 +107,10 @@ impl TableState for AnyState {
 
     fn is_under(&self, _: &Self::Rule) -> bool {
         true
+    }
+
+    fn shorter_interval_ns(&self, _: &Self::Rule) -> u64 {
+        0
     }
 
     fn is_released(rule: &Self::Rule) -> bool {

@@ -6,7 +6,7 @@ use super::{START_NS, State};
 use crate::base::time::Timestamp;
 use crate::engine::limit::lost_time::LostTime;
 use crate::engine::limit::state::{self, State as _};
-use crate::engine::limit::token_bucket::Receipt;
+use crate::engine::limit::token_bucket::{Bucket, Receipt};
 use crate::engine::limit::{Quota, Rate, Retry};
 
 fn quotas() -> impl Strategy<Value = Quota> {
@@ -202,6 +202,50 @@ proptest! {
                 let undone_at = undone_after.map(|later| now.saturating_add_ns(eighths(later)));
                 charges.push(Charge { at: now, cost, receipt: state.receipt(cost, now), undone_at });
             }
+        }
+    }
+}
+
+proptest! {
+    /// As the property above, while the interval changes. A store of [`State`] knows that it did.
+    #[test]
+    fn refunds_after_changes_never_give_too_much(
+        burst in 1_u64..20,
+        requests in prop::collection::vec(
+            (0_u64..12, 1_u64..4, prop::option::weighted(0.7, 0_u64..16), prop::option::weighted(0.2, 0_usize..4)), 1..40,
+        ),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 40),
+    ) {
+        let quotas = [1, 2, 3, 10].map(|count| Quota::new(Rate { count, period_ns: 1_000_000_000 }, burst).unwrap());
+        let (mut quota, mut bucket) = (&quotas[1], Bucket::fresh(&quotas[1]));
+        // The charges that are not given back, and the changes.
+        let (mut history, mut due): (Vec<(Timestamp, Quota, u64)>, Vec<(Timestamp, Receipt)>) = (Vec::new(), Vec::new());
+        let mut now = Timestamp::from_ns(START_NS);
+        for ((gap, cost, undone_after, change), order) in requests.into_iter().zip(order) {
+            now = now.saturating_add_ns(gap * 62_500_000);
+            quota = change.map_or(quota, |index| &quotas[index]);
+            bucket.adopt(quota, now);
+            history.push((now, *quota, 0));
+            let mut ready: Vec<_> = due.extract_if(.., |(at, _)| *at <= now).collect();
+            while !ready.is_empty() {
+                let (_, receipt) = ready.remove(order.index(ready.len()));
+                bucket.refund(quota, &receipt, now);
+            }
+            if bucket.idle_at() <= now {
+                bucket = Bucket::fresh(quota);
+            }
+            if bucket.admit(quota, cost, now).is_admitted() {
+                let undone = undone_after.map(|later| now.saturating_add_ns(later * 62_500_000));
+                due.extend(undone.map(|at| (at, bucket.receipt(cost, now))));
+                history.push((now, *quota, if undone.is_some() { 0 } else { cost }));
+            }
+            let mut exact = State::fresh(&quotas[1]);
+            for (at, quota, kept) in &history {
+                exact.adopt(quota, *at);
+                exact.fill_until(exact.tat.max(*at).saturating_add_ns(kept * quota.interval_ns()), *at);
+            }
+            // A conversion rounds up.
+            prop_assert!(bucket.state().tat.max(now).saturating_add_ns(1000) >= exact.tat.max(now));
         }
     }
 }
