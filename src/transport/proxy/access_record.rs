@@ -18,7 +18,7 @@ use crate::base::telemetry::{
     access_log_names_gate, log_request,
 };
 use crate::base::time;
-use crate::engine::gate::Refusal;
+use crate::engine::gate::{Bill, Refusal};
 use crate::engine::policy::StaleCause;
 use crate::transport::net::peer::Peer;
 use crate::transport::respond::{ProblemKind, Reply};
@@ -265,10 +265,14 @@ impl<'m> AccessRecord<'m> {
         }
     }
 
-    /// Sets the limit that has cut the response, if one has.
-    pub(super) fn cut(&mut self, exchange: &Exchange) {
+    /// Settles the charges of a relayed response; `exchange` counts no longer as a request in progress.
+    pub(super) fn settle(&mut self, exchange: &mut Exchange, bill: &mut Option<Bill>) {
         if let Some(limit) = exchange.cut_by() {
             self.limited(limit);
+        }
+        exchange.release_active();
+        if let Some(mut bill) = bill.take() {
+            bill.end(exchange.body_bytes(), exchange.take_meter(), self.for_gate());
         }
     }
 

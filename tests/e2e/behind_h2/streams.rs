@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use h2::Reason;
 use http::{Request, Response};
-use http_body_util::{Empty, Full};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Frame;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 
 use super::{alone, mirror};
-use crate::support::{Call, Client, H2Options, H2Service, NEVER, Upstream, Weir, over_h2};
+use crate::support::{Call, Channel, Client, H2Options, H2Service, NEVER, Upstream, Weir, over_h2};
 
 /// A service whose calls end once `true` is sent.
 fn slow(taking: H2Options) -> (H2Service, watch::Sender<bool>) {
@@ -290,9 +292,9 @@ fn health_checks_use_http2() {
     weir.wait_for_metric(&healthy, |value| value == 1.0);
 }
 
-/// The client may send its next request as soon as it has the announced bytes.
-#[test]
-fn a_body_of_announced_length_is_settled_before_its_stream_ends() {
+/// A service that sends the text of the path, with its length, but ends the stream only once `true` is sent. Its Weir has
+/// a limit of one request at once, and of one for each address.
+fn with_late_ends() -> (H2Service, watch::Sender<bool>, Weir) {
     let (may_end, ends) = watch::channel(false);
     let service = H2Service::start(move |mut call: Call| {
         let mut ends = ends.clone();
@@ -302,20 +304,64 @@ fn a_body_of_announced_length_is_settled_before_its_stream_ends() {
             let mut body = call.respond.send_response(head, false).unwrap();
             body.send_data(text.to_owned().into(), false).unwrap();
             let _ = ends.wait_for(|may_end| *may_end).await;
-            body.send_data("".into(), true).unwrap();
+            let _ = body.send_data("".into(), true);
         }
     });
     let limit = "[[limit]]\nname = \"l\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 1\n";
     let text = Weir::text(&format!("{}{limit}", service.upstream("")));
     let weir = Weir::start_as(&text.replace("workers = 2", "workers = 2\nmax_requests_per_ip = 1"));
+    (service, may_end, weir)
+}
+
+/// The client may send its next request as soon as it has the announced bytes.
+#[test]
+fn a_body_of_announced_length_is_settled_before_its_stream_ends() {
+    let (_service, may_end, weir) = with_late_ends();
     let mut clients = ["/ok", "/", "/good", "/"].map(|path| (Client::connect(weir.address()), path));
     for (client, path) in &mut clients {
         assert_eq!(client.get(path).text(), path[1..]);
     }
-    may_end.send_replace(true);
+    over_h2(weir.address(), async |mut client, _| {
+        let mut answers = Vec::new();
+        for path in ["/ok", "/", "/good", "/"] {
+            let head = Request::get(format!("http://a{path}"));
+            let mut answer = client.send(head, Empty::new()).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            if path.len() > 1 {
+                let text = answer.frame().await.unwrap().unwrap().into_data().unwrap();
+                assert_eq!(text, path[1..]);
+            }
+            answers.push(answer); // dropping it would reset its stream
+        }
+        may_end.send_replace(true);
+        for answer in answers {
+            assert!(answer.collect().await.unwrap().to_bytes().is_empty());
+        }
+    });
     for (client, path) in &mut clients {
         assert_eq!(client.get(path).text(), path[1..], "the connection goes on");
     }
+}
+
+/// A request is one in progress as long as its body is sent, whatever has been answered.
+#[test]
+fn an_early_answer_is_settled_once_its_request_was_sent() {
+    let (_service, _may_end, weir) = with_late_ends();
+    let status = || Client::connect(weir.address()).get("/").status;
+    let mut client = Client::connect(weir.address());
+    client.send("POST /ok HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
+    assert_eq!((client.answer().text().as_str(), status()), ("ok", 429));
+    client.send("67890");
+    weir.wait_until("the unit is free", || status() == 200);
+    over_h2(weir.address(), async |mut client, _| {
+        let (frames, body) = unbounded_channel();
+        let mut answer = client.send(Request::post("http://a/ok"), Channel(body)).await.unwrap();
+        let text = answer.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!((&*text, status()), (&b"ok"[..], 429));
+        frames.send(Frame::data("12345".into())).unwrap();
+        drop(frames);
+        weir.wait_until("the unit is free", || status() == 200);
+    });
 }
 
 /// A request is not charged if no service can be reached.

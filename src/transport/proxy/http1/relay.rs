@@ -32,11 +32,7 @@ pub(super) struct Relayed<'e, 'm> {
 
 impl Relayed<'_, '_> {
     fn settle(&mut self) {
-        self.record.cut(self.exchange);
-        self.exchange.release_active();
-        if let Some(mut bill) = self.bill.take() {
-            bill.end(self.exchange.body_bytes(), self.exchange.take_meter(), self.record.for_gate());
-        }
+        self.record.settle(self.exchange, &mut self.bill);
     }
 }
 
@@ -70,7 +66,7 @@ pub(super) fn poll_relay(
                 Poll::Pending => waits = true,
             }
         }
-        if !has_more || relayed.exchange.has_whole_body() {
+        if !has_more || relayed.exchange.has_transferred() {
             relayed.settle(); // the client may send its next request as soon as it has the last byte
         }
         let exchange = &mut *relayed.exchange;

@@ -75,6 +75,9 @@ impl<'s> Relay<'s> {
             self.exchange.send(cx, &mut self.request);
         }
         let waits = self.advance(cx);
+        if self.exchange.has_transferred() {
+            self.record.settle(&mut self.exchange, &mut self.bill); // before the connection sends the last bytes
+        }
         self.stream.state().pass_on();
         let cause = match waits {
             None => return Poll::Ready(()),
@@ -203,9 +206,6 @@ impl Drop for Relay<'_> {
         let untaken = self.pending.len() - self.taken;
         let bytes_out = self.exchange.body_bytes().saturating_sub(untaken as u64);
         self.record.transferred(self.exchange.bytes_in(), bytes_out);
-        self.record.cut(&self.exchange);
-        if let Some(bill) = &mut self.bill {
-            bill.end(self.exchange.body_bytes(), self.exchange.take_meter(), self.record.for_gate());
-        }
+        self.record.settle(&mut self.exchange, &mut self.bill);
     }
 }

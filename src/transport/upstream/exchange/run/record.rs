@@ -28,8 +28,13 @@ impl Exchange {
     }
 
     /// Whether all bytes of the body have come. A stream may end later.
-    pub(crate) fn has_whole_body(&self) -> bool {
+    fn has_whole_body(&self) -> bool {
         self.has_ended() || self.remaining() == Some(0)
+    }
+
+    /// Whether no byte of a body is left to transfer. The stream of the response may end later.
+    pub(crate) fn has_transferred(&self) -> bool {
+        self.has_whole_body() && self.has_sent()
     }
 
     /// The meter of the body, which has read what has come of it.
