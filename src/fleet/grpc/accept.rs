@@ -16,11 +16,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::preface::Prefaced;
 use super::routes::Routes;
 use super::server::{Displaced, OpenConnection, RunningSettings, Server};
+use crate::base::time::instant_now;
 use crate::engine::gate::{StoreTasks, WorkerStores};
 use crate::transport::net::Listener;
 use crate::transport::net::accept::AsyncListener;
@@ -101,26 +102,35 @@ async fn converse(
     displaced: Displaced,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
-    let settings = server.settings.load_full();
+    let (settings, by) = (server.settings.load_full(), instant_now() + OPENING_TIMEOUT);
     match &settings.tls {
         None => {
-            let opened = open(Prefaced::read(socket), displaced).await?;
+            let opened = open(in_time(Prefaced::read(socket), by), displaced).await?;
             let _counted = OpenConnection::new(server)?;
             call(routes, &settings, peer, opened, &mut lifecycle).await
         }
         Some(tls) => {
-            let opened = open(async { Prefaced::read(tls.accept(socket).await?).await }, displaced).await;
-            let opened = opened.inspect_err(|_| server.metrics.tls_handshakes_failed.inc())?;
+            let opening = async {
+                let accepted = in_time(tls.accept(socket), by).await;
+                let stream = accepted.inspect_err(|_| server.metrics.tls_handshakes_failed.inc())?;
+                in_time(Prefaced::read(stream), by).await
+            };
+            let opened = open(opening, displaced).await?;
             let _counted = OpenConnection::new(server)?;
             call(routes, &settings, peer, opened, &mut lifecycle).await
         }
     }
 }
 
-/// Opens a connection in time, unless newer ones take its place.
+/// Takes a step of opening a connection, which ends at `by` at the latest.
+async fn in_time<S>(step: impl Future<Output = io::Result<S>>, by: Instant) -> io::Result<S> {
+    timeout_at(by, step).await.map_err(io::Error::from).flatten()
+}
+
+/// Opens a connection, unless newer ones take its place.
 async fn open<S>(opening: impl Future<Output = io::Result<S>>, displaced: Displaced) -> io::Result<S> {
     tokio::select! {
-        opened = timeout(OPENING_TIMEOUT, opening) => opened.map_err(io::Error::from).flatten(),
+        opened = opening => opened,
         _ = displaced => Err(io::Error::other("newer connections take its place")),
     }
 }

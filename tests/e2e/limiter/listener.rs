@@ -237,6 +237,22 @@ fn silent_connections_take_no_places() {
     drop(silent);
 }
 
+/// A connection whose place newer ones take is refused; its handshake has not failed.
+#[test]
+fn a_displaced_connection_is_no_failed_handshake() {
+    let (upstream, folder) = (Upstream::start(), tempfile::tempdir().unwrap());
+    Cert::of_hosts(&["limiter.test"]).write(folder.path(), "server");
+    let tls = "max_connections = 4\ntls = { certificates = [{ cert = \"server.pem\", key = \"server.key\" }] }";
+    let config = Weir::config(&upstream, "", &format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{tls}\n{ALL}"));
+    std::fs::write(folder.path().join("weir.toml"), &config).unwrap();
+    let weir = Weir::start_in(folder);
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(weir.grpc()).unwrap()).collect();
+    let is_displaced = |line: &String| line.contains("newer connections take its place");
+    weir.wait_until("36 have ended", || weir.lines().iter().filter(|line| is_displaced(line)).count() == 36);
+    assert_eq!(weir.metric("weir_tls_handshakes_failed_total"), 0.0);
+    drop(silent);
+}
+
 #[test]
 fn calls_end_before_the_process() {
     let upstream = Upstream::start();
