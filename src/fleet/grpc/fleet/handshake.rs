@@ -50,6 +50,19 @@ pub(super) enum BadHello {
     Malformed,
 }
 
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Refusal {
+    /// It has no valid certificate.
+    Certificate,
+    /// Another version of the protocol.
+    Protocol,
+    /// Another secret.
+    Secret,
+    /// The fleet has `max_replicas` replicas.
+    Full,
+}
+
 /// The hello of a process that others reach at `address`.
 pub(super) fn hello(process: ProcessId, address: Option<&str>, nonce: [u8; NONCE_BYTES]) -> Hello {
     let ProcessId { instance, epoch } = process;

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use prost::Message as _;
 use tokio::sync::{Notify, watch};
 
-use super::handshake::ProcessId;
+use super::handshake::{ProcessId, Refusal};
 use super::published::Published;
 use super::roster::{Roster, Target};
 use super::settings::FleetSettings;
@@ -52,8 +52,8 @@ pub struct Hub {
     /// The replicas, this one included; `None` until the members are known.
     pub(super) size: watch::Sender<Option<u64>>,
     pub(super) state: Mutex<State>,
-    /// The refused connections by address, for the log. Held to count one.
-    pub(super) refusals: Mutex<Attempts>,
+    /// The refused connections by reason and address, for the log. Held to count one.
+    pub(super) refusals: Mutex<BTreeMap<Refusal, Attempts>>,
 }
 
 pub(super) struct State {

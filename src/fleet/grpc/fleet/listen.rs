@@ -24,7 +24,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Response, Status, Streaming};
 use tower::Service;
 
-use super::handshake::{BadHello, Greetings, Side, process_of};
+use super::handshake::{BadHello, Greetings, Refusal, Side, process_of};
 use super::hub::{Hub, JoinError, Ticket};
 use super::messages::{MESSAGE_BYTES_MAX, Membership, Outbound};
 use super::settings::FleetSettings;
@@ -91,11 +91,12 @@ impl Hub {
     }
 
     /// Counts a refused connection. Returns whether it gets a line in the log: a stranger must not fill the disk.
-    fn logs_refusal(&self, from: SocketAddr) -> bool {
+    pub(super) fn logs_refusal(&self, reason: Refusal, from: SocketAddr) -> bool {
         let (address, now) = (Some(from.ip().to_canonical()), self.clock.now());
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_logged = refusals.may_fail(address, now);
-        refusals.failed(address, now);
+        let of_reason = refusals.entry(reason).or_default();
+        let is_logged = of_reason.may_fail(address, now);
+        of_reason.failed(address, now);
         is_logged
     }
 }
@@ -113,7 +114,7 @@ async fn converse(
         let opened = timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await.map_err(io::Error::from).flatten();
         let (stream, binding) = opened.inspect_err(|error| {
             hub.metrics.refused_stranger.inc();
-            if hub.logs_refusal(from) {
+            if hub.logs_refusal(Refusal::Certificate, from) {
                 tracing::warn!(%error, %from, "a connection to the fleet listener has no valid certificate");
             }
         })?;
@@ -213,7 +214,7 @@ impl Conversation {
         let greetings = Greetings { caller, listener: own.clone(), binding: binding.clone() };
         if !greetings.is_proof(Side::Caller, proof.unwrap_or_default(), &hub.key) {
             hub.metrics.refused_secret.inc();
-            if hub.logs_refusal(*from) {
+            if hub.logs_refusal(Refusal::Secret, *from) {
                 tracing::warn!(%from, "a replica is refused: it has another `fleet.secret`");
             }
             return Err(Status::unauthenticated("another fleet.secret"));
@@ -224,7 +225,7 @@ impl Conversation {
             JoinError::Connected => Status::already_exists("there is another connection"),
             JoinError::Full => {
                 hub.metrics.refused_busy.inc();
-                if hub.logs_refusal(*from) {
+                if hub.logs_refusal(Refusal::Full, *from) {
                     tracing::warn!(%from, "a replica is refused: the fleet has `fleet.max_replicas` replicas");
                 }
                 Status::resource_exhausted("the fleet has max_replicas replicas")
@@ -237,7 +238,7 @@ impl Conversation {
 fn refusal_of(hub: &Hub, bad: BadHello, from: SocketAddr) -> Status {
     match bad {
         BadHello::Protocol(protocol) => {
-            if hub.logs_refusal(from) {
+            if hub.logs_refusal(Refusal::Protocol, from) {
                 tracing::warn!(%from, protocol, "a replica is refused: it has another version of the fleet protocol");
             }
             Status::failed_precondition("another version of the protocol")

@@ -19,7 +19,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 
 use super::dial::ORIGIN;
-use super::handshake::{Greetings, NONCE_BYTES, ProcessId, Side, hello};
+use super::handshake::{Greetings, NONCE_BYTES, ProcessId, Refusal, Side, hello};
 use super::hub::{FleetParts, Hub};
 use super::listen::PROOF;
 use super::settings::{FleetSettings, MemberSource};
@@ -308,6 +308,16 @@ async fn replicas_with_another_secret_exchange_nothing() {
 }
 
 /// A caller of the protocol that may break its rules.
+/// Strangers without a certificate hide no other reason from the log.
+#[tokio::test]
+async fn each_reason_for_a_refusal_has_lines() {
+    let member = Start::with(&[]).run_on(Start::listener());
+    let lines = |reason| (0..60).filter(|_| member.hub.logs_refusal(reason, member.address)).count();
+    for reason in [Refusal::Certificate, Refusal::Protocol, Refusal::Secret, Refusal::Full] {
+        assert!((10..=20).contains(&lines(reason)), "{reason:?}"); // a minute may begin between them
+    }
+}
+
 async fn caller(address: SocketAddr) -> FleetClient<Sender> {
     let socket = TcpStream::connect(address).await.unwrap();
     let (sender, connection) = http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(socket)).await.unwrap();
