@@ -1,12 +1,12 @@
 //! `[upstream]` and `[upstreams.NAME]`: the services behind Weir, and their addresses.
 
-use std::net::{AddrParseError, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::identity::check_request_header;
 use super::key::part;
 use super::tls;
-use super::urls::{endpoint, server_name};
+use super::urls::{bare_host, endpoint, server_name};
 use crate::config::reader::context::Context;
 use crate::config::reader::units::word_or;
 use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest, time_units, units, whole};
@@ -261,12 +261,14 @@ pub(super) fn upgrades(table: &Table<'_>) -> Option<Upgrades> {
 
 /// Notes an endpoint that is an address of Weir itself: its requests would return to Weir.
 fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: Option<&[Located<ListenAddress>]>) {
+    let port = endpoint.get_ref().port();
     let leads_to = |own: &ListenAddress| match &endpoint.get_ref().address {
-        Address::Tcp(authority) if authority.host() == "localhost" => {
-            let port = authority.port_u16().unwrap_or_default();
-            own.takes((Ipv4Addr::LOCALHOST, port).into()) || own.takes((Ipv6Addr::LOCALHOST, port).into())
-        }
-        Address::Tcp(authority) => authority.as_str().parse().is_ok_and(|address| own.takes(address)),
+        Address::Tcp(authority) => match &*bare_host(authority) {
+            "localhost" => {
+                own.takes((Ipv4Addr::LOCALHOST, port).into()) || own.takes((Ipv6Addr::LOCALHOST, port).into())
+            }
+            host => host.parse::<IpAddr>().is_ok_and(|ip| own.takes((ip, port).into())),
+        },
         Address::Unix(path) => matches!(own, ListenAddress::Unix(own) if own == path),
         Address::Srv(_) => false,
     };

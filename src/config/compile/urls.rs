@@ -72,7 +72,7 @@ fn is_authority(text: &str) -> bool {
 }
 
 /// The host in lower case, without brackets.
-fn bare_host(authority: &Authority) -> String {
+pub(super) fn bare_host(authority: &Authority) -> String {
     authority.host().trim_matches(['[', ']']).to_ascii_lowercase()
 }
 

@@ -145,10 +145,19 @@ fn listeners_and_services_with_an_address_of_all_are_seen() {
         ("0.0.0.0:81", "http://localhost:81"),
         ("[::]:81", "http://127.0.0.2:81"),
         ("[::1]:81", "http://localhost:81"),
+        ("0.0.0.0:80", "http://localhost"),
+        ("127.0.0.1:80", "http://127.0.0.1"),
+        ("[::1]:80", "http://[::1]"),
+        ("0.0.0.0:443", "https://localhost"),
     ] {
         assert!(brief(&to(listen, url)).contains("Weir itself listens on this address"), "{listen} {url}");
     }
-    for (listen, url) in [("0.0.0.0:81", "http://10.0.0.1:81"), ("0.0.0.0:81", "http://localhost:82")] {
+    for (listen, url) in [
+        ("0.0.0.0:81", "http://10.0.0.1:81"),
+        ("0.0.0.0:81", "http://localhost:82"),
+        ("127.0.0.1:0", "http://localhost"),
+        ("0.0.0.0:80", "https://localhost"),
+    ] {
         assert!(compile(&to(listen, url)).is_ok(), "{listen} {url}");
     }
 }
