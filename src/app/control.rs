@@ -338,11 +338,19 @@ impl ControlListeners {
     }
 }
 
-/// Warns that the clock of the system was set by `set_ns` nanoseconds since the start, if that is not `known_ns`. Nothing is
-/// wrong if it shows the right time again.
-fn warn_of_set_clock(set_ns: i64, known_ns: &mut i64) {
-    if set_ns != 0 && set_ns.abs_diff(*known_ns) >= STEP_NS_MIN {
+/// Whether the clock of the system was set by `set_ns` nanoseconds since the start, and not by `known_ns`, which this
+/// replaces. Nothing is wrong if it shows the right time again.
+fn is_set_anew(set_ns: i64, known_ns: &mut i64) -> bool {
+    let is_other = set_ns == 0 || set_ns.abs_diff(*known_ns) >= STEP_NS_MIN;
+    if is_other {
         *known_ns = set_ns;
+    }
+    is_other && set_ns != 0
+}
+
+/// Warns if the clock of the system was set anew.
+fn warn_of_set_clock(set_ns: i64, known_ns: &mut i64) {
+    if is_set_anew(set_ns, known_ns) {
         let seconds = set_ns / 1_000_000_000;
         tracing::warn!(
             seconds,
@@ -376,6 +384,28 @@ async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotatio
         if let Some(logs) = logs {
             let counted = shared.metrics.log_lines_dropped.get();
             shared.metrics.log_lines_dropped.inc_by(logs.dropped().saturating_sub(counted));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_of_the_clock_is_logged_once() {
+        let mut known_ns = 0;
+        for (second, set_s, is_logged) in [
+            (1, 0, false),
+            (2, 3600, true),
+            (3, 3600, false),
+            (4, 3602, true),
+            (5, 0, false),
+            (6, 3602, true),
+            (7, -5, true),
+            (8, 0, false),
+        ] {
+            assert_eq!(is_set_anew(set_s * 1_000_000_000, &mut known_ns), is_logged, "{second} s");
         }
     }
 }
