@@ -81,8 +81,8 @@ struct Record<'a> {
     change: &'a Audited,
 }
 
-/// Writes a line for each of `changes`, which `operator`, or Weir itself, made at `now`. Errors of the file are logged: the changes are
-/// made already.
+/// Writes a line for each of `changes`, which `operator`, or Weir itself, made. Errors of the file are logged: the changes
+/// are made already.
 pub(super) async fn record(
     (access, file): (&Access, &Arc<AuditFile>),
     operator: Option<&Operator>,
@@ -121,10 +121,13 @@ pub(super) async fn record(
     }
 }
 
-/// Cuts long texts of a target.
+/// Cuts long texts of a target, and marks where.
 fn cut(target: &mut Value) {
     match target {
-        Value::String(text) => text.truncate(text.floor_char_boundary(PART_BYTES_MAX)),
+        Value::String(text) if text.len() > PART_BYTES_MAX => {
+            text.truncate(text.floor_char_boundary(PART_BYTES_MAX));
+            text.push('…');
+        }
         Value::Object(parts) => parts.values_mut().for_each(cut),
         _ => {}
     }
@@ -248,6 +251,7 @@ mod tests {
     use std::process::Command;
     use std::thread;
 
+    use serde_json::json;
     use tempfile::TempDir;
 
     use super::*;
@@ -257,6 +261,17 @@ mod tests {
         let path = folder.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         path
+    }
+
+    #[test]
+    fn long_parts_of_a_target_are_cut() {
+        let [fits, long, wide] = ["x".repeat(1024), "x".repeat(4096), "é".repeat(513) + "x"];
+        for (text, cut_text) in [(&fits, fits.clone()), (&long, "x".repeat(1024) + "…"), (&wide, "é".repeat(512) + "…")]
+        {
+            let mut target = json!({ "key": text });
+            cut(&mut target);
+            assert_eq!(target, json!({ "key": cut_text }));
+        }
     }
 
     #[test]

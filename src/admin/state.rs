@@ -106,7 +106,7 @@ impl Admin {
         }
     }
 
-    /// Writes a line of the audit log for each of `changes`, which `operator` made at `now`.
+    /// Writes a line of the audit log for each of `changes`, which `operator` made.
     pub(super) async fn record(&self, operator: &Operator, changes: Vec<Audited>) {
         audit::record((&self.access.load_full(), &self.audit), Some(operator), changes).await;
     }
