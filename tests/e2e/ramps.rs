@@ -111,13 +111,15 @@ fn a_clock_that_is_set_is_followed() {
 /// A process that is stopped, or busy with a reload, at the time of a step makes it afterwards.
 #[test]
 fn a_step_is_not_missed() {
-    let (from, to) = (at(-60), at(2));
+    let (from, to) = (at(-60), at(10));
     let ramp = format!("{{ from = '{from}', to = '{to}', step = '1min', to_rate = '0/s' }}");
     let limit = format!("[[limit]]\nname = 'old'\nkey = []\nrate = '1000/s'\nramp = {ramp}");
     let weir = Weir::start(&Upstream::start(), &limit);
     weir.signal("STOP");
-    let last_look = humantime::parse_rfc3339(&to).unwrap() + Duration::from_secs(6);
-    std::thread::sleep(last_look.duration_since(SystemTime::now()).unwrap());
+    let step = humantime::parse_rfc3339(&to).unwrap();
+    assert!(SystemTime::now() < step, "stopped after the step");
+    let last_look = step + Duration::from_secs(6);
+    std::thread::sleep(last_look.duration_since(SystemTime::now()).unwrap_or_default());
     weir.signal("CONT");
     until(&mut Client::connect(weir.address()), "/", 410);
 }
