@@ -94,6 +94,18 @@ async fn a_slow_node_is_left_alone() {
     recovers(&lab).await;
 }
 
+/// A call of a probe has the time of any other call, and a probe has several.
+#[tokio::test]
+async fn a_node_decides_again_that_answers_just_in_time() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let lab = Lab::deciding(RemoteSettings { timeout: SHORT, ..ring(&[relay.address()]) }).await;
+    relay.set(Link::Reset);
+    until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
+    relay.set(Link::Slow(SHORT * 6 / 10));
+    until(async || lab.one(1).await.ok()).await;
+}
+
 #[tokio::test]
 async fn broken_connections_are_opened_again() {
     let redis = Redis::start();

@@ -52,7 +52,7 @@ async fn probe<K: Driven>(store: &Arc<Shared<K>>, node: &Arc<K::Node>) -> Result
     let probed = async {
         let mut reached = Reached { store, node, connection: &mut connection };
         K::prepare(&mut reached).await?;
-        let within = K::LOOK_MAX.unwrap_or(store.context.settings.timeout);
+        let within = K::LOOK_MAX.unwrap_or(store.context.settings.timeout * K::LOOK_CALLS);
         let number = timeout(within, K::look(&mut reached)).await.map_err(|_| ConnectError::late())??;
         match node.generation() {
             Some(known) if number == Some(known.number) => catch_up(&mut reached, known.number, false).await,

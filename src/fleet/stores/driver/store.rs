@@ -96,6 +96,9 @@ pub(in crate::fleet::stores) trait Watch: Kind {
     /// The time for the answer to a look; `None` if it follows from that for calls.
     const LOOK_MAX: Option<Duration> = None;
 
+    /// The calls of a look, one after another. A probe gives each the time for a call.
+    const LOOK_CALLS: u32 = 1;
+
     /// Prepares a node that is about to decide again.
     fn prepare(_: &mut Reached<'_, Self>) -> impl Answer<()> {
         std::future::ready(Ok(()))

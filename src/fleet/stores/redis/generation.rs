@@ -26,6 +26,9 @@ const MET_MS: u64 = 60_000;
 /// The time for which a node keeps the number of the last look of a replica.
 const LOOK_MS: u64 = 86_400_000;
 
+/// The calls of a look, one after another: the question, the deletion of a foreign value, and the count.
+pub(super) const LOOK_CALLS: u32 = 3;
+
 /// The code of an error about a key whose value has another type.
 const WRONG_TYPE: &str = "WRONGTYPE";
 

@@ -22,6 +22,8 @@ use crate::fleet::stores::driver::{ConnectError, Generation, Joined, Reached, Wa
 const STATES_MAX: usize = 64;
 
 impl Watch for Redis {
+    const LOOK_CALLS: u32 = generation::LOOK_CALLS;
+
     /// Lets the node decide nothing, so that it knows the script and the user may call it, and write a key.
     async fn prepare(reached: &mut Reached<'_, Self>) -> Result<(), ConnectError> {
         let Reached { store, node, connection } = reached;
