@@ -67,13 +67,15 @@ impl Looks {
     }
 
     /// The generation that is in force. `confirmed` is the number of the last look that the node confirmed before it was
-    /// asked. If `found` is smaller than `confirmed`, the node lost writes. A generation up to `last` is outdated then; a
-    /// later one was begun after the loss.
+    /// asked. If `found` is smaller than `confirmed`, the node lost writes. Then the generation `last` is outdated, and an
+    /// earlier one is if the node has a look of this replica from its time. Any other one was begun after the loss, perhaps
+    /// by a clock that was set back. With a `last` of 0 every generation is in force.
     fn in_force(&self, number: Option<u64>, (found, confirmed): (u64, u64), last: u64) -> Option<u64> {
-        if let Some(number) = number.filter(|number| found < confirmed && *number <= last) {
+        let is_old = |number: u64| found < confirmed && (number == last || number < last && found > 0);
+        if let Some(number) = number.filter(|number| is_old(*number)) {
             self.outdated.store(number, Ordering::Relaxed);
         }
-        number.filter(|number| *number != self.outdated.load(Ordering::Relaxed))
+        number.filter(|number| last == 0 || *number != self.outdated.load(Ordering::Relaxed))
     }
 
     /// A judged look at `now_us` that found the number `found` was counted as `counted`, which is smaller only if the node
@@ -368,6 +370,10 @@ mod tests {
             (Some(7), 3, 4, 5, Some(7)),
             (Some(7), 5, 5, 7, Some(7)),
             (Some(6), 1, 5, 7, None),
+            // A replaced store ends nothing, whatever it found before.
+            (Some(6), 1, 5, 0, Some(6)),
+            // The clock of the server was set back, and another replica has begun the generation since.
+            (Some(4), 0, 5, 7, Some(4)),
         ] {
             assert_eq!(looks.in_force(number, (found, confirmed), last), expected, "{number:?} {found} {confirmed}");
         }
