@@ -8,12 +8,13 @@
 //!
 //! Not here: what replicas bring (`monitor`), and the comparison with each call (the script).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
 
 use super::call::reply_of;
+use crate::base::time::Clock;
 use crate::engine::store::backend::Failure;
 use crate::fleet::stores::driver::ConnectError;
 
@@ -33,8 +34,10 @@ pub(super) const LOOK_CALLS: u32 = 3;
 const WRONG_TYPE: &str = "WRONGTYPE";
 
 /// The looks of one replica at one node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Looks {
+    /// The clock of this process.
+    clock: Clock,
     /// The replica in names of keys.
     replica: Box<str>,
     /// The number of the last look that the node has confirmed.
@@ -43,12 +46,27 @@ pub(super) struct Looks {
     confirmed_us: AtomicU64,
     /// A generation that a server had again after a restart with the data of an earlier time; 0 if there was none.
     outdated: AtomicU64,
+    /// Microseconds by which the clock of the node was ahead at the last look.
+    ahead_us: AtomicI64,
 }
 
 impl Looks {
     /// No looks yet.
-    pub(super) fn new(replica: &str) -> Self {
-        Self { replica: replica.into(), ..Self::default() }
+    pub(super) fn new(replica: &str, clock: Clock) -> Self {
+        let (confirmed, confirmed_us) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (outdated, ahead_us) = (AtomicU64::new(0), AtomicI64::new(0));
+        Self { clock, replica: replica.into(), confirmed, confirmed_us, outdated, ahead_us }
+    }
+
+    /// Nanoseconds by which the clock of the node was ahead of that of this process at the last look; 0 before it.
+    pub(super) fn ahead_ns(&self) -> i64 {
+        self.ahead_us.load(Ordering::Relaxed).saturating_mul(1000)
+    }
+
+    /// The node has answered that its time is `now_us`.
+    pub(super) fn note_time(&self, now_us: u64) {
+        let own_us = self.clock.now().as_ns() / 1000;
+        self.ahead_us.store(now_us.cast_signed().saturating_sub(own_us.cast_signed()), Ordering::Relaxed);
     }
 
     /// The key with the number of the last look.
@@ -126,13 +144,13 @@ impl Seen {
     }
 }
 
-/// Reads the time of the node in microseconds, and its generation if there is one.
+/// Reads the generation of the node, if there is one.
 pub(super) async fn look(
     connection: &mut MultiplexedConnection,
     marker: &str,
     (looks, last): (&Looks, u64),
-) -> Result<(u64, Option<u64>), ConnectError> {
-    look_and_count(connection, marker, (looks, last)).await.map(|look| (look.now_us, look.number))
+) -> Result<Option<u64>, ConnectError> {
+    look_and_count(connection, marker, (looks, last)).await.map(|look| look.number)
 }
 
 /// Looks, and counts the look on the node.
@@ -164,6 +182,7 @@ async fn judge(
     ask.cmd("TIME").cmd("GET").arg(marker).cmd("GET").arg(looks.key(marker));
     let [time, mark, counted] = all(connection, &ask).await?;
     let now_us = microseconds(&time).ok_or(Failure::Reply)?;
+    looks.note_time(now_us);
     let found = exact(&counted).filter(|found| *found < i64::MAX.cast_unsigned());
     let is_foreign = found.is_none() && counted != Value::Nil;
     let found = found.unwrap_or(0);
@@ -241,11 +260,19 @@ fn microseconds(time: &Value) -> Option<u64> {
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use redis::{AsyncConnectionConfig, RedisConnectionInfo};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+    use tokio::time::sleep;
 
     use super::*;
+    use crate::base::time::Timestamp;
+
+    /// The looks of a replica at a server whose time is 9 s, which begin at 8 s.
+    fn looks() -> Looks {
+        Looks::new("r", Clock::start_at(Timestamp::from_ns(8_000_000_000)))
+    }
 
     /// The keys of a server that has numbers only.
     type Keys = Arc<Mutex<BTreeMap<String, u64>>>;
@@ -256,6 +283,9 @@ mod tests {
         while answers || !stream.buffer().is_empty() {
             let Some(words) = command(&mut stream).await else { return };
             answers &= words[0] != lost;
+            if words[0] == "INCR" {
+                sleep(Duration::from_millis(200)).await;
+            }
             let answer = {
                 let mut keys = keys.lock().unwrap();
                 match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -300,12 +330,21 @@ mod tests {
         let (login, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
         let (mut connection, driver) = MultiplexedConnection::new_with_config(&login, near, config).await.unwrap();
         tokio::spawn(driver);
-        look(&mut connection, "m", (looks, 5)).await.map(|(_, number)| number)
+        look(&mut connection, "m", (looks, 5)).await
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_is_compared_when_the_time_comes() {
+        let (keys, looks) = (Keys::default(), looks());
+        for ahead_ms in [1000, 800, 600, 400] {
+            look_once(&keys, &looks, "").await.unwrap();
+            assert_eq!(looks.ahead_ns(), ahead_ms * 1_000_000);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_lost_answer_hides_no_old_data() {
-        let (keys, looks) = (Keys::default(), Looks::new("r"));
+        let (keys, looks) = (Keys::default(), looks());
         let restore = |look: u64| *keys.lock().unwrap() = [("m".into(), 5), ("m:look:r".into(), look)].into();
         restore(0);
         for lost in ["", "", "TIME", "INCR", ""] {
@@ -314,7 +353,7 @@ mod tests {
         // The first two looks, the one whose count had no answer, and the last one.
         assert_eq!(looks.confirmed().0, 4);
         for (look, lost) in [(3, "TIME"), (3, "GET"), (2, "INCR")] {
-            let looks = Looks::new("r");
+            let looks = self::looks();
             looks.confirm(0, 4, 9_000_000);
             restore(look);
             assert!(look_once(&keys, &looks, lost).await.is_err());
@@ -355,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_look_that_went_back_ends_the_generation() {
-        let looks = Looks::default();
+        let looks = looks();
         // marker, look of this replica on the node, last confirmed look, last generation, generation in force
         for (number, found, confirmed, last, expected) in [
             (Some(5), 0, 0, 0, Some(5)),

@@ -42,9 +42,8 @@ impl Watch for Redis {
         if node.generation().is_some_and(|known| *known.marker != marker) {
             return Ok(None);
         }
-        let (server_us, number) = generation::look(connection, &marker, (&node.looks, endable(store, node))).await?;
-        let own_us = (store.context.clock.now().as_ns() / 1000).cast_signed();
-        store.context.metrics.clock_ahead(server_us.cast_signed().saturating_sub(own_us).saturating_mul(1000));
+        let number = generation::look(connection, &marker, (&node.looks, endable(store, node))).await?;
+        store.context.metrics.clock_ahead(clock_ahead_ns(store));
         Ok(number)
     }
 
@@ -99,6 +98,12 @@ fn endable(store: &Store, node: &Node) -> u64 {
     if store.context.metrics.is_retired() { 0 } else { node.last_generation() }
 }
 
+/// Nanoseconds by which the clock of a node is ahead of the own: of the nodes the one with the largest difference.
+fn clock_ahead_ns(store: &Store) -> i64 {
+    let nodes = store.nodes();
+    nodes.all.iter().map(|node| node.looks.ahead_ns()).max_by_key(|ns| ns.unsigned_abs()).unwrap_or(0)
+}
+
 /// The marker key of a node: in a cluster one that is in a slot of the node.
 fn marker(store: &Store, node: &Arc<Node>) -> String {
     let nodes = store.nodes();
@@ -116,4 +121,32 @@ async fn push(
     let size = if store.nodes().is_cluster() { 1 } else { STATES_MAX };
     let calls: Vec<script::Call> = states.chunks(size).map(|some| script::push(&store.caller, some, now)).collect();
     run(connection, &calls).await?.into_iter().try_for_each(|reply| reply_of(reply).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::time::{Clock, Timestamp};
+    use crate::engine::store::backend::OnFailure;
+    use crate::fleet::stores::driver::{Login, NodeAddress, StoreContext, Topology};
+
+    /// Of several nodes, the metric shows the clock that differs most.
+    #[tokio::test(start_paused = true)]
+    async fn no_node_hides_the_clock_of_another() {
+        let clock = Clock::start_at(Timestamp::from_ns(7_200_000_000_000));
+        let context = StoreContext::of_test(OnFailure::Split, Duration::from_millis(10), clock);
+        let ring = Topology::Ring([1, 2, 3].map(|port| NodeAddress::tcp("redis", port)).into());
+        let store = Store::new(context, None, ring, &Login::default(), "weir");
+        // the clocks of the nodes, and the difference that is shown, in seconds
+        for (nodes_s, expected_s) in
+            [([7200, 3600, 7201], -3600), ([7201, 7200, 7198], -2), ([10_800, 3601, 7200], 3600)]
+        {
+            for (node, now_s) in store.nodes().all.iter().zip(nodes_s) {
+                node.looks.note_time(now_s * 1_000_000);
+            }
+            assert_eq!(clock_ahead_ns(&store), expected_s * 1_000_000_000, "{nodes_s:?}");
+        }
+    }
 }

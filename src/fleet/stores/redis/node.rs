@@ -52,7 +52,7 @@ impl Node {
     pub(super) fn new(common: Arc<Common>, label: &str, address: Option<NodeAddress>) -> Arc<Self> {
         Arc::new(Self {
             health: Health::new(Arc::clone(&common.context), label),
-            looks: Looks::new(&common.replica),
+            looks: Looks::new(&common.replica, common.context.clock),
             common,
             address: Mutex::new(address.ok_or_else(ConnectError::no_address)),
             // A server that was promoted may have charges whose replies were lost with the master.
