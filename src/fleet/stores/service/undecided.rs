@@ -3,7 +3,7 @@
 //! Not here: a limiter that does not answer (`driver::health`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::time::Timestamp;
@@ -20,8 +20,8 @@ const KEYS_MAX: usize = 1024;
 /// The limits that the limiter does not decide, by name.
 #[derive(Debug, Default)]
 pub(super) struct UndecidedLimits {
-    /// Whether any key is here. It changes under the lock.
-    has_any: AtomicBool,
+    /// The bits of the limits that have keys here. They change under the lock.
+    bits: AtomicU64,
     /// Held for one look.
     limits: Mutex<HashMap<Box<str>, UndecidedLimit>>,
 }
@@ -32,21 +32,28 @@ struct UndecidedLimit {
     failure: Failure,
     /// When the last line was written.
     logged_at: Timestamp,
+    /// When the limiter did not decide a key last.
+    added_at: Timestamp,
     /// When the limiter did not decide each key last.
     keys: HashMap<Key, Timestamp>,
+}
+
+/// One of 64 bits for a limit, which others may share.
+fn bit(limit: &str) -> u64 {
+    1 << (limit.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 64)
 }
 
 impl UndecidedLimits {
     /// Notes that the limiter did not decide `key` at `now`. Returns whether a line about the limit is due.
     pub(super) fn add(&self, limit: &str, key: Key, failure: Failure, now: Timestamp) -> bool {
         let mut limits = self.limits();
-        self.has_any.store(true, Ordering::Release);
+        self.bits.fetch_or(bit(limit), Ordering::Release);
         let Some(known) = limits.get_mut(limit) else {
-            let new = UndecidedLimit { failure, logged_at: now, keys: HashMap::from([(key, now)]) };
+            let new = UndecidedLimit { failure, logged_at: now, added_at: now, keys: HashMap::from([(key, now)]) };
             limits.insert(limit.into(), new);
             return true;
         };
-        known.failure = failure;
+        (known.failure, known.added_at) = (failure, now);
         if known.keys.len() >= KEYS_MAX && !known.keys.contains_key(&key) {
             known.keys.clear();
         }
@@ -58,16 +65,23 @@ impl UndecidedLimits {
         is_due
     }
 
-    /// Notes that the limiter has decided `key`.
-    pub(super) fn remove(&self, limit: &str, key: Key) {
-        if !self.has_any.load(Ordering::Acquire) {
+    /// Notes that the limiter has decided `key` at `now`. Locks nothing for a limit without undecided keys.
+    pub(super) fn remove(&self, limit: &str, key: Key, now: Timestamp) {
+        if self.bits.load(Ordering::Acquire) & bit(limit) == 0 {
             return;
         }
         let mut limits = self.limits();
         if let Some(known) = limits.get_mut(limit) {
             known.keys.remove(&key);
         }
-        self.has_any.store(limits.values().any(|known| !known.keys.is_empty()), Ordering::Release);
+        let mut bits = 0;
+        for (limit, known) in &mut *limits {
+            if now.ns_since(known.added_at) >= FRESH_NS {
+                known.keys.clear();
+            }
+            bits |= if known.keys.is_empty() { 0 } else { bit(limit) };
+        }
+        self.bits.store(bits, Ordering::Release);
     }
 
     /// Why the limiter does not decide `key` or, without a key, some key of the limit; `None` if it decides.
@@ -104,11 +118,34 @@ mod tests {
         assert!(undecided.add("a", key(1), Failure::Rule, at(0)), "a line");
         assert!(!undecided.add("a", key(2), Failure::Rule, at(30)), "no second line");
         assert_eq!((all(30), undecided.failure("b", None, at(30))), ([rule; 3], None));
-        undecided.remove("a", key(2));
+        undecided.remove("a", key(2), at(30));
         assert_eq!(all(30), [rule, rule, None], "another key with its own rule");
         assert_eq!(all(60), [None; 3]);
         assert!(undecided.add("a", key(2), Failure::Limit, at(60)), "a line after a minute");
         assert_eq!(all(60), [Some(Failure::Limit), None, Some(Failure::Limit)]);
+    }
+
+    /// A decision of another limit, or after the last key, locks nothing.
+    #[test]
+    fn a_limit_has_a_bit_while_it_has_keys() {
+        let undecided = UndecidedLimits::default();
+        let bits = || undecided.bits.load(Ordering::Relaxed);
+        let (a, b) = (bit("a"), bit("b"));
+        assert_eq!([a, b, bit("per-seller")].map(u64::count_ones), [1; 3]);
+        assert!(a != b && bits() == 0);
+        undecided.add("a", key(1), Failure::Rule, at(0));
+        undecided.add("b", key(1), Failure::Rule, at(10));
+        assert_eq!(bits(), a | b);
+        // the limit and the key that the limiter decides, when, and the limits that still have keys
+        for (limit, number, now, expected) in
+            [("a", 2, 20, a | b), ("b", 2, 59, a | b), ("b", 2, 60, b), ("b", 2, 70, 0), ("b", 1, 70, 0)]
+        {
+            undecided.remove(limit, key(number), at(now));
+            assert_eq!(bits(), expected, "{limit} {number} {now}");
+        }
+        undecided.add("a", key(1), Failure::Rule, at(80));
+        undecided.remove("a", key(1), at(80));
+        assert_eq!(bits(), 0, "a key that is decided again");
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Reader<'_> {
             self.store.differs(charge.limit, charge.key, failure);
             return Some(Err(Unavailable::Error(failure)));
         }
-        self.store.undecided.remove(charge.limit, charge.key);
+        self.store.undecided.remove(charge.limit, charge.key, self.now);
         let state = AnyState::import(charge.rule, &mut outcome.numbers.iter().copied(), self.now)?;
         let receipt = (outcome.charged > 0).then(|| LimiterReceipt {
             call: self.call,
