@@ -96,6 +96,20 @@ pub(super) struct Ledger {
 }
 
 impl Holding {
+    /// Adds reports for the next transaction. Settlements add up, unless a transaction without an answer may make the first
+    /// of them.
+    pub(super) fn report(&mut self, reports: Vec<Report<EtcdReceipt>>) {
+        let asked = self.unanswered.iter().map(|unanswered| unanswered.reports).max().unwrap_or(0);
+        for report in reports {
+            let mut waiting = self.reports.iter_mut().skip(asked);
+            let known = waiting.find_map(|known| if let Report::Settle(known) = known { Some(known) } else { None });
+            match (report, known) {
+                (Report::Settle(settlement), Some(known)) => known.add(*settlement),
+                (report, _) => self.reports.push(report),
+            }
+        }
+    }
+
     /// Follows transactions without an answer: `account` has one of them, or a later one may be made, or none.
     pub(super) fn resolve(&mut self, account: &Account) {
         let made = self.unanswered.iter().position(|unanswered| unanswered.write == account.own.write);
@@ -185,6 +199,38 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::limit::tests::algorithm;
+    use crate::engine::store::backend::Settlement;
+
+    /// The settlements of a key that etcd does not take are one, after those that it may have taken.
+    #[test]
+    fn settlements_of_a_key_add_up() {
+        let (mut holding, rule, now) = (Holding::default(), algorithm("token_bucket 10/1s burst 10"), Timestamp::ZERO);
+        let units = |holding: &Holding| {
+            let of_report = |report: &Report<EtcdReceipt>| match report {
+                Report::Settle(settlement) => Some(settlement.units()),
+                Report::GiveBack(..) => None,
+            };
+            holding.reports.iter().map(of_report).collect::<Vec<_>>()
+        };
+        let settle = |extra| Report::Settle(Box::new(Settlement::new("a", Key::default(), &rule, (extra, 0), now)));
+        let receipt =
+            EtcdReceipt { limit: "a".into(), key: Key::default(), rule: rule.clone(), loan: 1, at: now, units: 1 };
+        for extra in [1, 2, 3] {
+            holding.report(vec![settle(extra)]);
+        }
+        assert_eq!(units(&holding), [Some(6)]);
+        holding.begin(1, 0, &[], None);
+        holding.report(vec![settle(4), Report::GiveBack(receipt, now), settle(5)]);
+        holding.report(vec![settle(6)]);
+        assert_eq!(units(&holding), [Some(6), Some(15), None]);
+        // The first transaction was made.
+        let own = crate::fleet::stores::etcd::account::Loans { write: 1, ..Default::default() };
+        holding.resolve(&Account { own, revision: 1, ..Account::default() });
+        assert_eq!(units(&holding), [Some(15), None]);
+        holding.report(vec![settle(7)]);
+        assert_eq!(units(&holding), [Some(22), None]);
+    }
 
     #[test]
     fn keys_are_due_in_the_order_of_time() {

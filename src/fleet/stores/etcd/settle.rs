@@ -108,7 +108,7 @@ async fn correct(
     let mut locked = held.lock().await;
     let rule = reports.iter().map(rule_of).next_back().or(locked.rule.as_ref()).cloned();
     let count = reports.len();
-    locked.reports.extend(reports);
+    locked.report(reports);
     store.outbox.sent(count);
     let mut error = None;
     let is_due = locked.is_due(store.is_ending.load(Ordering::Relaxed), store.now());
