@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::ops::until;
+use crate::ops::{count_lines, until};
 use crate::support::{Cert, Etcd, Fleet, Upstream, Weir, over_paths};
 
 /// A limit of 300 of each kind, from which nothing comes back during a test.
@@ -184,6 +184,30 @@ fn foreign_values_stop_no_limit() {
     let passed = pass(&fleet, "/a", passed, 60);
     assert_eq!(passed + fleet.ask(30, 2, &["/a"]).passed(), 60);
     assert_eq!(fleet.fallbacks(), 0.0);
+}
+
+/// Loans that cannot be read stop no request, and a line names their key.
+#[test]
+fn a_foreign_value_in_place_of_loans_is_named() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let fleet = start(1, &upstream, &config(&patient(&etcd), "rate = \"60/week\""));
+    fleet.ask(2, 1, &["/a"]).assert_only(&[200]);
+    let names = etcd.keys("weir/each/");
+    let loans = names.iter().max_by_key(|name| name.len()).unwrap();
+    until("a decision without etcd", || {
+        // A transaction that has begun writes the key again.
+        etcd.put(loans, "hello");
+        fleet.ask(20, 1, &["/a"]).assert_only(&[200, 429]);
+        fleet.fallbacks() > 0.0
+    });
+    let line = fleet.weirs[0].wait_for_line("a key of a store has a foreign value");
+    assert!(line.contains(loans), "{line}");
+    fleet.ask(20, 1, &["/a"]).assert_only(&[200, 429]);
+    assert_eq!(count_lines(&fleet.weirs[0], "a key of a store has a foreign value"), 1);
+    etcd.call(&["del", loans]);
+    let without = fleet.fallbacks();
+    fleet.ask(20, 1, &["/a"]).assert_only(&[200, 429]);
+    assert_eq!(fleet.fallbacks(), without, "etcd decides again");
 }
 
 /// A replica logs in, over TLS, and asks the next member if one is gone.

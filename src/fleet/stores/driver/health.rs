@@ -20,6 +20,9 @@ use crate::base::telemetry::{Counter, Gauge, Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp, instant_now};
 use crate::engine::store::backend::{Failure, KeyServer, Unavailable};
 
+/// What the log says of an outage.
+const NO_ANSWER: &str = "a node of a store does not answer";
+
 /// What all servers of a store share.
 pub(in crate::fleet::stores) struct StoreContext {
     pub(in crate::fleet::stores) settings: RemoteSettings,
@@ -87,6 +90,8 @@ pub(in crate::fleet::stores) struct Health {
     outages: Mutex<OutageLog>,
     /// The times from a loss of the keys until the server decides again. Guarded for the length of one change.
     losses: Mutex<OutageLog>,
+    /// Foreign values, each of which is an outage of one call. Guarded for the length of one change.
+    foreign: Mutex<OutageLog>,
     /// Whether a success has to reset the breaker.
     has_failed: AtomicBool,
     /// Changes when its breaker closes, and when its address changes.
@@ -112,6 +117,7 @@ impl Health {
             last_generation: AtomicU64::new(0),
             outages: Mutex::default(),
             losses: Mutex::default(),
+            foreign: Mutex::default(),
             has_failed: AtomicBool::new(false),
             news: watch::channel(()).0,
             trouble: Notify::new(),
@@ -229,6 +235,16 @@ impl Health {
     /// Counts a call that failed.
     pub(in crate::fleet::stores) fn call_failed(&self, failure: Failure, text: &str) {
         self.fail(failure, failure.weight(), text);
+        if failure == Failure::Value && self.is_foreign_logged(self.context.clock.now()) {
+            self.log_outage(Some(0), failure, text, "a key of a store has a foreign value");
+        }
+    }
+
+    /// Whether a foreign value that is found at `now` gets a line.
+    fn is_foreign_logged(&self, now: Timestamp) -> bool {
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        foreign.began(now);
+        foreign.ended()
     }
 
     /// Counts a connection that could not be opened.
@@ -249,19 +265,19 @@ impl Health {
         let skipped = self.outages().began(now);
         drop(breaker);
         self.show();
-        self.log_outage(skipped, failure, text);
+        self.log_outage(skipped, failure, text, NO_ANSWER);
         self.trouble.notify_one();
     }
 
     /// Writes the line about an outage, if it gets one. `skipped` outages before it had none. A retired store decides
     /// nothing, so nothing is decided without it.
-    fn log_outage(&self, skipped: Option<u64>, failure: Failure, text: &str) {
+    fn log_outage(&self, skipped: Option<u64>, failure: Failure, text: &str, what: &str) {
         let Some(skipped) = skipped.filter(|_| !self.context.metrics.is_retired()) else { return };
         let RemoteSettings { name, on_failure, .. } = &self.context.settings;
         tracing::warn!(
             store = %name, node = %self.label, kind = failure.label(), error = text, on_failure = on_failure.word(),
             outages_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
-            "a node of a store does not answer; requests are decided without it"
+            "{what}; requests are decided without it"
         );
     }
 
@@ -293,7 +309,7 @@ impl Health {
         if let Some(error) = error {
             let skipped = self.outages().goes_on(now);
             drop(breaker);
-            return self.log_outage(skipped, error.failure, &error.text);
+            return self.log_outage(skipped, error.failure, &error.text, NO_ANSWER);
         }
         let Some(open_ns) = closed else { return };
         self.has_failed.store(false, Ordering::Relaxed);
@@ -319,5 +335,21 @@ impl Health {
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::store::backend::OnFailure;
+
+    #[test]
+    fn foreign_values_have_a_line_in_a_minute() {
+        let context = StoreContext::of_test(OnFailure::Split, Duration::from_millis(10), Clock::start());
+        let health = Health::new(context, "node");
+        for (at_s, is_logged) in [(0, true), (0, false), (59, false), (60, true), (61, false), (3600, true)] {
+            let now = Timestamp::from_ns((1_000_000 + at_s) * 1_000_000_000);
+            assert_eq!(health.is_foreign_logged(now), is_logged, "{at_s}");
+        }
     }
 }
