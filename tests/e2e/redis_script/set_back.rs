@@ -73,6 +73,21 @@ fn a_denial_writes_once() {
     }
 }
 
+/// Units that had expired before the step do not count again, also in a log of which few entries are written.
+#[test]
+fn expired_units_of_a_long_log_stay_expired() {
+    let mut server = Server::start();
+    let settings = Settings::from(Rate { count: 75, period_ns: PERIOD_MS * MS });
+    let rule = AlgorithmName::SlidingLog.rule(&settings).unwrap();
+    let mut admitted = |ms: u64, cost: u64| decide_at(&mut server, &charge(&rule, cost), ms).admitted;
+    for ms in (0..10).chain(1000..1060).chain([2500]) {
+        assert_eq!(admitted(HOUR_MS + ms, 1), 1, "{ms}");
+    }
+    assert_eq!(admitted(HOUR_MS + 1500, 1), 1);
+    // 62 of 75 units count.
+    assert_eq!([admitted(HOUR_MS + 1501, 14), admitted(HOUR_MS + 1501, 13)], [0, 13]);
+}
+
 #[test]
 fn units_in_flight_of_a_dead_replica_end() {
     let mut server = Server::start();

@@ -125,6 +125,8 @@ local function log()
     local units = before(state, state.count) - before(state, ahead)
     replace(state, ahead, '')
     push(state, units)
+    -- By the clock that was set back, entries that have expired would count again.
+    state.is_new = true
   end
 
   -- The rule: the count, the period, and the length of a sub-window.
