@@ -114,12 +114,18 @@ fn a_reload_before_a_server_comes_back_with_old_keys() {
     upstream.wait_until(|upstream| upstream.count("/slow") == REPLICAS);
     // A generation that is younger than two seconds waits for all replicas.
     (0..2).for_each(|_| redis.until_looked_at(REPLICAS));
+    let generation = redis.call(&["GET", "weir:generation:{0}"]);
     redis.kill();
     fleet.reload(&config(&store.replace("5s", "4s")));
     redis.restart();
     fleet.wait_for_stores(true);
-    // Two stores of each replica look at the server.
-    (0..2).for_each(|_| redis.until_looked_at(REPLICAS));
+    // Both stores of each replica have a number of looks of their own.
+    (0..2).for_each(|_| redis.until_looked_at(2 * REPLICAS));
+    assert_eq!(
+        redis.call(&["GET", "weir:generation:{0}"]),
+        generation,
+        "the stores before the reload began another one"
+    );
     ask(120);
     assert!((95..=100 + CLIENTS).contains(&upstream.count("/")), "{}", upstream.count("/"));
     for weir in &fleet.weirs {
