@@ -5,7 +5,8 @@
 //!
 //! Bound: `count` units in each window. Other spans can see twice as much: all of one window at its end, and all of the
 //! next at its beginning. A span of length `w` admits `count` units for each window that it meets: with windows of length
-//! `p` at most `(w / p + 2) * count`, where the quotient is rounded down.
+//! `p` at most `(w / p + 2) * count`, where the quotient is rounded down. The last window of a day is shorter if `p` does
+//! not divide the day; each such window in the span counts in addition.
 //!
 //! A changed count keeps spent units. A changed kind or length of window keeps them until a window of the new kind ends.
 
