@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::AbortHandle;
 
-/// Most open connections. Scrapers and probes need few.
-pub(super) const CONNECTIONS_MAX: usize = 64;
+/// Most open connections, if there are enough descriptors. Scrapers and probes need few.
+pub const CONNECTIONS_MAX: usize = 64;
 
 /// The open connections, in the order in which they were accepted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Connections {
+    max: usize,
     open: VecDeque<(Arc<Activity>, AbortHandle)>,
     requests: Arc<AtomicU64>,
 }
@@ -71,6 +72,11 @@ impl Drop for Connections {
 }
 
 impl Connections {
+    /// No connections yet, and at most `max` of them.
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, open: VecDeque::new(), requests: Arc::default() }
+    }
+
     /// The activity of a new connection.
     pub(super) fn activity(&self) -> Arc<Activity> {
         let activity =
@@ -84,7 +90,7 @@ impl Connections {
         self.open.retain(|(_, connection)| !connection.is_finished());
         let longest_idle =
             || self.open.iter().enumerate().min_by_key(|(_, (activity, _))| activity.last.load(Ordering::Relaxed));
-        let ended = if self.open.len() < CONNECTIONS_MAX { None } else { longest_idle().map(|(index, _)| index) };
+        let ended = if self.open.len() < self.max { None } else { longest_idle().map(|(index, _)| index) };
         if let Some((_, connection)) = ended.and_then(|index| self.open.remove(index)) {
             connection.abort();
         }
@@ -101,9 +107,9 @@ mod tests {
 
     #[tokio::test]
     async fn at_the_bound_the_longest_idle_connection_ends() {
-        let mut connections = Connections::default();
-        let mut open = Vec::new();
-        for _ in 0..CONNECTIONS_MAX {
+        const MAX: usize = 11;
+        let (mut connections, mut open) = (Connections::new(MAX), Vec::new());
+        for _ in 0..MAX {
             let (activity, connection) = (connections.activity(), tokio::spawn(pending::<()>()));
             assert!(!connections.add(Arc::clone(&activity), connection.abort_handle()));
             open.push((activity, connection));

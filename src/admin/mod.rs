@@ -68,7 +68,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 use tower::Service;
 
-use crate::transport::net::accept::AsyncListener;
+use crate::transport::net::accept::{AsyncListener, FailedAccepts};
 use crate::transport::net::socket::Socket;
 use access::PeerAddress;
 use connections::{Activity, Connections};
@@ -80,6 +80,7 @@ pub use ban_changes::ChangedBanBody;
 pub use ban_file::BanFile;
 pub use bans::{BanBody, BansBody};
 pub use change::{Change, Changed, Outcome, Overrides};
+pub use connections::CONNECTIONS_MAX;
 pub use edits::record_ended;
 pub use endpoint_orders::end_orders;
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, NEEDS_BODY, QuestionBody, RouteBody};
@@ -102,15 +103,19 @@ pub use upstreams::{EndpointBody, MinuteBody, OrderBody, UpstreamBody, Upstreams
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The bound on the life of a connection without an open stream of events. It also ends connections that read slowly.
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves on `listener` until it is dropped. `open` prepares each connection, for example with a TLS handshake.
-pub(crate) async fn serve<S, F>(listener: AsyncListener, admin: Admin, open: impl Fn(Socket) -> F)
-where
+/// Serves on `listener` until it is dropped, at most `connections_max` connections. `open` prepares each connection, for
+/// example with a TLS handshake.
+pub(crate) async fn serve<S, F>(
+    listener: AsyncListener,
+    admin: Admin,
+    connections_max: usize,
+    open: impl Fn(Socket) -> F,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let mut connections = Connections::default();
+    let (mut connections, mut failed) = (Connections::new(connections_max), FailedAccepts::default());
     let metrics = Arc::clone(&admin.metrics);
     let router = router::router(admin);
     loop {
@@ -118,8 +123,7 @@ where
             Ok((socket @ Socket::Tcp(_), peer)) => (socket, Some(peer.ip().to_canonical())),
             Ok((socket @ Socket::Unix(_), _)) => (socket, None),
             Err(error) => {
-                tracing::error!(%error, "cannot accept on the admin listener");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                failed.pause(&error, "cannot accept on the admin listener").await;
                 continue;
             }
         };

@@ -68,7 +68,7 @@ impl App {
         if matches!(&previous, Previous::Running(predecessor) if predecessor.is_gone()) {
             listeners.mend()?;
         }
-        let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), budget.clients);
+        let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), &budget);
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
         gate.restore(limits);
         metrics.reloaded(system_now());

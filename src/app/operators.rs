@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::config_reader::RunningText;
+use super::descriptors::DescriptorBudget;
 use super::remote::ConfigFeed;
 use super::versions::Versions;
 use crate::admin::{self, Access, Admin, AuditFile, BanFile, Change, Order, Overrides, Reloads};
@@ -29,6 +30,7 @@ pub(super) struct Operators {
     pub(super) reloads: Reloads,
     /// The address of the start.
     listen: Option<ListenAddress>,
+    connections_max: usize,
     tls: ArcSwapOption<ServerTls>,
 }
 
@@ -52,11 +54,11 @@ pub(super) struct Orders {
 
 impl Operators {
     /// The settings of a configuration that comes from `feed`, the receiver of orders, and the bans in the file.
-    /// `max_connections` is the bound on client connections.
+    /// `budget` has the bounds on connections.
     pub(super) fn of(
         config: &Config,
         feed: Option<&ConfigFeed>,
-        max_connections: usize,
+        budget: &DescriptorBudget,
     ) -> (Arc<Self>, Orders, Vec<OperatorBan>) {
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
         let (file, bans) =
@@ -65,11 +67,12 @@ impl Operators {
         let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
         let routing = Arc::new(ArcSwap::from_pointee(routing(config)));
         let versions = Versions::open(feed.and_then(ConfigFeed::versions_file));
-        let text = Arc::new(RunningText::new(config, feed.map(ConfigFeed::in_force), max_connections, versions));
+        let text = Arc::new(RunningText::new(config, feed.map(ConfigFeed::in_force), budget.clients, versions));
         let (reloads, orders) = Reloads::new();
         let (bans_file, audit) = (Arc::new(file), Arc::default());
-        let listen = config.admin.listen.clone();
-        let operators = Self { access, overrides, bans: bans_file, audit, routing, text, reloads, listen, tls };
+        let (listen, connections_max) = (config.admin.listen.clone(), budget.operators);
+        let operators =
+            Self { access, overrides, bans: bans_file, audit, routing, text, reloads, listen, connections_max, tls };
         (Arc::new(operators), Orders { changes, reloads: orders }, bans)
     }
 
@@ -98,8 +101,9 @@ impl Operators {
     /// Serves until the future is dropped.
     pub(super) async fn serve(self: Arc<Self>, listener: AsyncListener, admin: Admin) {
         if !self.is_tls() {
-            return admin::serve(listener, admin, |socket| ready(Ok(socket))).await;
+            return admin::serve(listener, admin, self.connections_max, |socket| ready(Ok(socket))).await;
         }
+        let connections_max = self.connections_max;
         let handshake = move |socket: Socket| {
             let config = self.tls.load().as_ref().map(|tls| tls.http1_config());
             async move {
@@ -109,6 +113,6 @@ impl Operators {
                 }
             }
         };
-        admin::serve(listener, admin, handshake).await;
+        admin::serve(listener, admin, connections_max, handshake).await;
     }
 }

@@ -19,6 +19,7 @@ use crate::app::systemd;
 use crate::base::time;
 use crate::engine::gate::Delta;
 use crate::engine::store::snapshot::{Secret, Snapshot};
+use crate::transport::net::accept::FailedAccepts;
 use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile};
 use crate::transport::proxy::SharedState;
 use crate::transport::upstream::orders::{self, EndpointOrder};
@@ -61,18 +62,14 @@ pub(in crate::app) enum HandoverProgress {
     ChargesSent,
 }
 
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
-
 impl Handover {
     /// Serves `server.takeover` until dropped, one successor at a time.
     pub(in crate::app) async fn run(self: Arc<Self>, listener: tokio::net::UnixListener) {
+        let mut failed = FailedAccepts::default();
         loop {
             match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
                 Ok(stream) => self.answer(stream),
-                Err(error) => {
-                    tracing::error!(%error, "cannot accept a successor");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                Err(error) => failed.pause(&error, "cannot accept a successor").await,
             }
         }
     }

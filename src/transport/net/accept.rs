@@ -22,6 +22,35 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Least time between two log lines about that.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
+/// The failed attempts of one listener to accept.
+#[derive(Debug, Default)]
+pub(crate) struct FailedAccepts {
+    logged_at: Option<Instant>,
+}
+
+impl FailedAccepts {
+    /// Logs `message` with `error`, unless a line was logged within the last second, and pauses. Does neither if the
+    /// client closed before the connection was accepted.
+    pub(crate) async fn pause(&mut self, error: &io::Error, message: &'static str) {
+        if error.kind() == io::ErrorKind::ConnectionAborted {
+            return;
+        }
+        if self.may_log() {
+            tracing::error!(%error, "{message}");
+        }
+        sleep(ACCEPT_PAUSE).await;
+    }
+
+    fn may_log(&mut self) -> bool {
+        let now = time::instant_now();
+        let is_due = self.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_EVERY);
+        if is_due {
+            self.logged_at = Some(now);
+        }
+        is_due
+    }
+}
+
 /// A [`Listener`] on the runtime of a worker.
 pub(crate) enum AsyncListener {
     Tcp(TcpListener),
@@ -56,7 +85,7 @@ impl AsyncListener {
         mut lifecycle: watch::Receiver<Lifecycle>,
         mut serve: impl FnMut(Socket, SocketAddr),
     ) {
-        let (mut was_handed_over, mut logged_at) = (false, None::<Instant>);
+        let (mut was_handed_over, mut failed) = (false, FailedAccepts::default());
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -73,16 +102,7 @@ impl AsyncListener {
             };
             match accepted {
                 Ok((socket, peer)) => serve(socket, peer),
-                // The client closed before the connection was accepted.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    let now = time::instant_now();
-                    if logged_at.is_none_or(|logged_at| now.saturating_duration_since(logged_at) >= LOG_EVERY) {
-                        tracing::error!(%error, "cannot accept connections");
-                        logged_at = Some(now);
-                    }
-                    sleep(ACCEPT_PAUSE).await;
-                }
+                Err(error) => failed.pause(&error, "cannot accept connections").await,
             }
         }
         if !was_handed_over {
@@ -94,5 +114,27 @@ impl AsyncListener {
                 serve(socket, peer);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_logged_once_a_second() {
+        let (mut failed, error) = (FailedAccepts::default(), io::Error::from_raw_os_error(24));
+        let mut logged = Vec::new();
+        for attempt in 0..50 {
+            // As `pause` does, which then logs nothing more.
+            if failed.may_log() {
+                logged.push(attempt);
+            }
+            failed.pause(&error, "cannot accept").await;
+        }
+        assert_eq!(logged, [0, 20, 40]);
+        let began = time::instant_now();
+        failed.pause(&io::ErrorKind::ConnectionAborted.into(), "cannot accept").await;
+        assert_eq!(time::instant_now(), began);
     }
 }

@@ -21,7 +21,9 @@ pub fn descriptors(clients: usize, time: Duration) -> String {
     limit(&weir, Some(open(&weir) as u64 + 5));
 
     let mut waiting: Vec<Client> = (0..clients).map(|_| ask(&weir)).collect();
+    let operator = TcpStream::connect(weir.admin()).unwrap();
     weir.wait_for_lines("cannot accept connections", 1);
+    weir.wait_for_lines("cannot accept on the admin listener", 1);
     // Those who came in last may have its connection to the service just now.
     until("who is in already goes on", || known.get("/").status == 200);
     let (began, spent, lines) = (Instant::now(), cpu(&weir), complaints(&weir));
@@ -43,7 +45,7 @@ pub fn descriptors(clients: usize, time: Duration) -> String {
         assert!(matches!(client.answer().status, 200 | 502));
     }
     assert_eq!(ask(&weir).answer().status, 200);
-    drop(waiting);
+    drop((waiting, operator));
     weir.wait_for_metric("weir_connections", |open| open <= 2.0);
     format!(
         "{clients} clients and no descriptor: {:.1} % of a processor, {lines} lines in {took:.0?}; then all were served",

@@ -32,6 +32,7 @@ use crate::engine::policy::PROOF_BYTES;
 use crate::engine::store::stream::message::Message;
 use crate::fleet::grpc::proto::weir::v1::Hello;
 use crate::fleet::grpc::proto::weir::v1::fleet_server::{Fleet, FleetServer};
+use crate::transport::net::accept::FailedAccepts;
 
 /// Connections at once that have not proved yet that they are of replicas.
 const STRANGERS_MAX: usize = 64;
@@ -51,8 +52,6 @@ pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The metadata of proofs.
 pub(super) const PROOF: &str = "weir-proof-bin";
 
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// The connections of a fleet with these settings at most, about.
 pub fn connections_max(settings: &FleetSettings) -> usize {
     settings.max_replicas + STRANGERS_MAX
@@ -60,13 +59,12 @@ pub fn connections_max(settings: &FleetSettings) -> usize {
 
 /// Accepts connections until dropped. Those that have joined stay.
 pub(super) async fn accept(hub: Arc<Hub>, listener: TcpListener) {
-    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let (strangers, mut failed) = (Arc::new(Semaphore::new(STRANGERS_MAX)), FailedAccepts::default());
     loop {
         let (socket, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::error!(%error, "cannot accept on the fleet listener");
-                sleep(ACCEPT_PAUSE).await;
+                failed.pause(&error, "cannot accept on the fleet listener").await;
                 continue;
             }
         };
