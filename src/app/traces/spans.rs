@@ -77,7 +77,7 @@ fn server(request: &TracedRequest) -> Span {
 }
 
 fn client(request: &TracedRequest) -> Option<Span> {
-    let TracedRequest { context, record, sent_after, answer, .. } = request;
+    let TracedRequest { context, record, sent_after, of_upstream, answer, .. } = request;
     let start = start_ns(request) + ns((*sent_after)?);
     let (method, endpoint) = (method(request), record.text(Text::Endpoint));
     let mut attributes = vec![
@@ -96,7 +96,7 @@ fn client(request: &TracedRequest) -> Option<Span> {
         name: name(method).to_owned(),
         kind: CLIENT,
         start_time_unix_nano: start,
-        end_time_unix_nano: start + record.upstream_time.map_or(0, ns),
+        end_time_unix_nano: start + of_upstream.map_or(0, ns),
         attributes,
         status: is_error.then_some(Status { code: ERROR }),
         ..of_trace(context)

@@ -41,6 +41,8 @@ pub struct TracedRequest {
     pub held_after: Option<Duration>,
     /// The time from its head until its upstream connection got it, if one did.
     pub sent_after: Option<Duration>,
+    /// The time from then until the answer's head, or the failure.
+    pub of_upstream: Option<Duration>,
     /// The status of the service's answer, if it answered.
     pub answer: Option<u16>,
 }
@@ -106,7 +108,8 @@ mod tests {
         let spans = Spans::new(SpanMetrics::new(&MetricFactory { registry: Registry::new() }).unwrap());
         let context = SpanContext { trace: 1, parent: 0, server: 2, client: 3, is_sampled: true };
         let record = RequestRecord::default();
-        let request = TracedRequest { context, record, held_after: None, sent_after: None, answer: None };
+        let request =
+            TracedRequest { context, record, held_after: None, sent_after: None, of_upstream: None, answer: None };
         for _ in 0..QUEUED_MAX + 3 {
             spans.publish(request.clone());
         }

@@ -329,6 +329,8 @@ impl Observed {
     fn publish(mut self: Box<Self>, shared: &SharedState, outcome: Outcome) {
         let now = time::instant_now();
         self.end_upstream(now);
+        let of_upstream = self.record.upstream_time;
+        self.record.upstream_time = of_upstream.filter(|_| self.answer.is_some());
         self.record.outcome = outcome;
         self.record.duration = now.saturating_duration_since(self.began);
         let is_logged = self.is_logged(outcome);
@@ -345,7 +347,7 @@ impl Observed {
             let after = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(self.began));
             let (held_after, sent_after, answer) = (after(self.last_hold), after(self.sent_at), self.answer);
             let record = self.record.clone();
-            shared.spans.publish(TracedRequest { context, record, held_after, sent_after, answer });
+            shared.spans.publish(TracedRequest { context, record, held_after, sent_after, of_upstream, answer });
         }
         self.recycle();
     }

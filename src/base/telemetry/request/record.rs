@@ -26,7 +26,7 @@ pub struct RequestRecord {
     pub duration: Duration,
     /// The part of `duration` during which the request was held.
     pub held: Duration,
-    /// The time from the request on its upstream connection to the response head, or to the failure.
+    /// The time from the request on its upstream connection to the response head.
     pub upstream_time: Option<Duration>,
     /// Bytes of the request body that Weir took.
     pub bytes_in: u64,
