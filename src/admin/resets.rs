@@ -58,7 +58,7 @@ struct ResetAllBody {
     limit: String,
     /// Keys that were reset.
     reset: usize,
-    /// Keys that were not, because a store hears of at most 50,000 together. A second request resets them.
+    /// Keys that were not, because a store or a fleet hears of at most 50,000 together. A second request resets them.
     more: usize,
 }
 

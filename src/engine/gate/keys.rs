@@ -127,8 +127,8 @@ pub struct ListPosition {
 /// The names of keys.
 type KeyNames = HashMap<Key, Box<str>, BuildHasherDefault<KeyHasher>>;
 
-/// Most keys of a limit with a store that are reset together. The store hears of each of them, and 65,536 reports wait for
-/// it at most.
+/// Most keys of a limit with a store, or of a limit that the replicas of a fleet split, that are reset together. The store
+/// or the replicas hear of each of them, and 65,536 reports wait at most.
 const RESETS_MAX: usize = 50_000;
 
 /// The end of time.
@@ -211,8 +211,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Gives all units back to every key of a limit that this process remembers exactly, as [`Gate::reset_key`] does. If a
-    /// store has the state of the limit, at most 50,000 keys. Returns the numbers of reset keys and of others.
+    /// Gives all units back to every key of a limit that this process remembers exactly, as [`Gate::reset_key`] does: at
+    /// most 50,000 keys if a store or other replicas hear of it. Returns the numbers of reset keys and of others.
     ///
     /// # Errors
     /// There is no such limit, or it counts requests in flight.
@@ -223,7 +223,9 @@ impl Gate {
             return Err(ChargeError::InFlight);
         }
         let rule = |key| applied.limit.allowed.rule(live.variant(&applied, key, None));
-        let most = if live.remotes.get(applied.index).is_some_and(Option::is_some) { RESETS_MAX } else { usize::MAX };
+        let has_store = live.remotes.get(applied.index).is_some_and(Option::is_some);
+        let is_split = matches!(applied.limit.strategy, Strategy::Split(_)) && self.listeners.replica().is_some();
+        let most = if has_store || is_split { RESETS_MAX } else { usize::MAX };
         let mut used = HashSet::new();
         let mut see = |key, decision: Decision| {
             if decision.reset_after_ns > 0 {

@@ -105,6 +105,27 @@ async fn all_keys_of_a_limit_are_reset() {
     assert!(gate.reset_all(live, "c", now).is_err() && gate.reset_all(live, "none", now).is_err());
 }
 
+/// Replicas that split a limit hear of a bounded number of resets.
+#[tokio::test(start_paused = true)]
+async fn many_keys_of_a_split_limit_are_reset_in_parts() {
+    const KEYS: usize = 50_001;
+    for (is_fleet, expected) in [(false, (KEYS, 0)), (true, (KEYS - 1, 1))] {
+        let gate = new_gate();
+        let bucket = Algorithm::TokenBucket(Quota::new(Rate { count: 5, period_ns: ns("1h") }, 5).unwrap());
+        let limit = Limit { strategy: Strategy::Split(2), max_keys: 100_000, ..of("l", bucket.clone()) };
+        let (live, now) = (install(gate, [limit], CAPS), gate.clock.now());
+        if is_fleet {
+            gate.share_bans(1);
+        }
+        for key in (1..=KEYS as u64).map(|key| key << 32) {
+            live.states[0].settle(Key { first: key, second: key }, &bucket, 1, 0, now);
+        }
+        assert_eq!(gate.reset_all(live, "l", now), Ok(expected), "{is_fleet}");
+        let told: usize = gate.listeners.take_resets().iter().map(|keys| keys.units.len()).sum();
+        assert_eq!(told, if is_fleet { expected.0 } else { 0 });
+    }
+}
+
 /// The store knows of a debt that this replica has not heard of.
 #[tokio::test(start_paused = true)]
 async fn a_reset_fills_the_store() {
