@@ -36,7 +36,8 @@ impl ListenAddress {
         (address.ip().is_unspecified() && address.port() > 0).then(|| address.port())
     }
 
-    /// Whether both cannot be listened on: `0.0.0.0` has each IPv4 address of its port, and `[::]` each IPv6 address.
+    /// Whether [`bind`], which binds exclusively first, cannot bind both: `0.0.0.0` has each IPv4 address of its port, and
+    /// `[::]` each IPv6 address.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (Self::Tcp(one), Self::Tcp(other)) = (self, other) else { return self == other };
         let has_all = one.ip().is_unspecified() || other.ip().is_unspecified();
@@ -307,6 +308,25 @@ mod tests {
         taken.take_ownership();
         drop((other, taken));
         assert!(!path.exists());
+    }
+
+    /// Also though the sockets of an address share it.
+    #[test]
+    fn addresses_in_common_cannot_be_bound() {
+        const ALL: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+        const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+        for (one, other, overlap) in [
+            (ALL, Ipv4Addr::LOCALHOST, true),
+            (Ipv4Addr::LOCALHOST, ALL, true),
+            (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, true),
+            (Ipv4Addr::LOCALHOST, OTHER, false),
+        ] {
+            let sockets = bind((one, 0).into(), false, 2).unwrap();
+            let bound = sockets.first().unwrap().local_addr().unwrap();
+            let other = (other, bound.port()).into();
+            assert_eq!(bind(other, false, 2).is_err(), overlap, "{bound} {other}");
+            assert_eq!(ListenAddress::Tcp(bound).overlaps(&ListenAddress::Tcp(other)), overlap, "{bound} {other}");
+        }
     }
 
     #[test]
