@@ -64,7 +64,7 @@ impl Reloader {
             let made = spawn_blocking(move || write_change(&in_force, &edits, &terms)).await;
             made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string())))?
         };
-        self.install_overrides(*made.accepted);
+        self.install_overrides(*made.accepted).await;
         if !made.ended.is_empty() {
             let Operators { access, audit, .. } = &*self.followers.operators;
             let running = self.shared.running_config.load_full();
@@ -102,7 +102,7 @@ impl Reloader {
         let (in_force, terms) = (self.in_force(), self.terms());
         match spawn_blocking(move || terms.load_in_force(&in_force)).await.map_err(|error| error.to_string()) {
             Ok(Ok((_, Ok(accepted)))) => {
-                self.install_overrides(*accepted);
+                self.install_overrides(*accepted).await;
                 tracing::info!("{done}");
             }
             Ok(Ok((_, Err(reason)))) | Err(reason) => drop(self.refuse(reason)),
@@ -110,8 +110,8 @@ impl Reloader {
         }
     }
 
-    fn install_overrides(&mut self, accepted: Accepted) {
-        self.install(accepted);
+    async fn install_overrides(&mut self, accepted: Accepted) {
+        self.install(accepted).await;
         // The other files were not read.
         if let Some(file) = self.installed.overrides.place.file() {
             self.tried.renew(file, &self.installed.sources);

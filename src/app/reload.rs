@@ -105,7 +105,7 @@ impl Reloader {
             self.follow_fleet();
             let mut answer = None;
             let (watches, now) = (self.installed.watches, system_now());
-            fleet::follow_ramps(&self.shared, now); // a branch may have lasted beyond a step, and the clock may have been set
+            fleet::follow_ramps(&self.shared, now).await; // a branch may outlast a step, and the clock may have been set
             let next_step = self.shared.running_config.load().live.policy.next_step(now);
             let cause = tokio::select! {
                 asked = &mut stopped => return if asked.is_ok() { self.stop().await },
@@ -140,7 +140,7 @@ impl Reloader {
                     ReloadCause::from(target)
                 }
                 replicas = self.fleet_size.changed() => {
-                    fleet::resize(&self.shared, replicas);
+                    fleet::resize(&self.shared, replicas).await;
                     continue;
                 }
                 text = next_text(&mut self.fleet_overrides) => {
@@ -254,7 +254,7 @@ impl Reloader {
             Ok(Ok((read, Ok(accepted)))) => {
                 self.note_tried(read);
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
-                let restart = self.install(*accepted);
+                let restart = self.install(*accepted).await;
                 if cause != ReloadCause::OwnFile {
                     self.shared.metrics.reloaded(system_now());
                 }
@@ -307,7 +307,7 @@ impl Reloader {
     }
 
     /// Puts a configuration in force. Returns the tables that are in force only after a restart.
-    pub(super) fn install(&mut self, Accepted { mut config, stores, .. }: Accepted) -> Vec<&'static str> {
+    pub(super) async fn install(&mut self, Accepted { mut config, stores, .. }: Accepted) -> Vec<&'static str> {
         let before = self.shared.running_config.load_full();
         self.installed.restart_only.keep_tls(&mut config, &before.settings, self.followers.fleet.as_deref());
         let mut config = with_tls_sessions(config, &before);
@@ -350,7 +350,7 @@ impl Reloader {
         let next = install(gate, (config, stores.all.clone()), metrics, ceiling, Some(&before), only_overrides);
         let next = Arc::new(next);
         running_config.store(Arc::clone(&next));
-        gate.adopt_rules(&before.live, &next.live);
+        fleet::adopt_rules(&self.shared, &before, &next).await;
         reloads.send_replace(());
         api_keys::log_changes(&next.live.policy, &before.live.policy);
         if !self.installed.rejected.is_like(&new.rejected) {

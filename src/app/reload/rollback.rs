@@ -27,7 +27,7 @@ impl Reloader {
             Ok(Ok((read, Ok(accepted)))) => {
                 self.note_tried(read);
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
-                let restart = self.install(*accepted);
+                let restart = self.install(*accepted).await;
                 self.shared.metrics.reloaded(system_now());
                 self.earlier = Some(origin.clone());
                 let number = version.number;

@@ -15,7 +15,7 @@ use crate::engine::policy::Allowed;
 
 impl Gate {
     /// Lets all keys adopt the rules of `live`, which has taken the place of `before`. To be called once new requests are
-    /// decided by `live`: a request under the policy before adopts its rules again. Locks a few keys at a time.
+    /// decided by `live`: a request under the policy before adopts its rules again. Locks a few keys or a shard at a time.
     pub fn adopt_rules(&self, before: &Live, live: &Live) {
         let places: HashMap<&str, usize> =
             before.states.iter().enumerate().map(|(place, state)| (&*state.name, place)).collect();

@@ -7,7 +7,7 @@ use crate::engine::limit::{Algorithm, AnyState, Key, token_bucket};
 
 impl Table {
     /// Lets each key that is remembered exactly adopt the rule that `rule` selects, if any. `rule` gets the key, and a test
-    /// whether its state is under a rule. Locks a few keys at a time.
+    /// whether its state is under a rule. Locks a few keys or a shard at a time.
     pub fn adopt_rules<'r>(
         &self,
         rule: impl Fn(Key, &dyn Fn(&Algorithm) -> bool) -> Option<&'r Algorithm>,

@@ -38,8 +38,8 @@ pub(super) trait Map<S>: Debug {
         emit: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()>;
 
-    /// Calls `seen` with each key and its state. Locks a few keys at a time. A key that moves or is added meanwhile may
-    /// come twice or not at all.
+    /// Calls `seen` with each key and its state. Locks a few keys or a shard at a time. A key that moves or is added
+    /// meanwhile may come twice or not at all.
     fn visit(&self, seen: impl FnMut(Key, &mut S));
 
     /// Drops the states that are not `wanted`, and returns their number. Locks a few keys at a time.

@@ -19,7 +19,7 @@ pub(super) struct Shards<S> {
 }
 
 /// Keys of a shard at the bound; the largest shard has a third more. To grow or sweep a shard takes a fraction of a
-/// millisecond. The headers of the shards (128 bytes each) fit into a processor's cache.
+/// millisecond, and to let its states adopt other rules up to five milliseconds. The headers of the shards (128 bytes each) fit into a processor's cache.
 const KEYS_PER_SHARD: usize = 16_384;
 const SHARDS_MIN: usize = 16;
 const SHARDS_MAX: usize = 1 << 14;
