@@ -127,3 +127,20 @@ fn requests_latency_connections_and_queue_are_counted_for_each_endpoint() {
     assert_eq!(asked(&weir, &["upstreams", "list"])["upstreams"][0]["upstream"], "app");
     assert_eq!(asked(&weir, &["top", "--once", "--json"])["upstreams"]["upstreams"][0]["upstream"], "app");
 }
+
+/// A failed handshake says more than an endpoint that refuses connections, which is tried before or after it.
+#[test]
+fn the_log_has_the_telling_error_of_several_endpoints() {
+    let plain = Upstream::serving(|mut peer| _ = peer.send("HTTP/1.1 400 Bad Request\r\n\r\n"));
+    let gone = Upstream::start().stop();
+    let endpoints = format!("endpoints = [\"https://{}\", \"https://{gone}\"]", plain.address());
+    let weir = Weir::with(&format!("[upstreams.app]\n{endpoints}\n{NEVER}\n[[route]]\nupstream = \"app\"\n"));
+    for _ in 0..2 {
+        assert_eq!(Client::connect(weir.address()).get("/").status, 502);
+    }
+    let causes = || weir.lines().into_iter().filter(|line| line.contains("\"cause\":")).collect::<Vec<_>>();
+    weir.wait_until("two lines", || causes().len() == 2);
+    for line in causes() {
+        assert!(line.contains(&plain.address().to_string()) && !line.contains("refused"), "{line}");
+    }
+}

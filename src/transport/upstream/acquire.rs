@@ -1,5 +1,6 @@
 //! How a request gets a connection: an open one, a new one, or a wait in the queue.
 
+use std::io;
 use std::rc::Rc;
 
 use tokio::time::timeout_at;
@@ -51,6 +52,8 @@ struct Attempt {
     first: Option<usize>,
     /// Endpoints that could not be reached.
     attempted: AttemptedEndpoints,
+    /// The first error of one that did not just refuse: it says more, such as why TLS failed.
+    telling: Option<ConnectError>,
     /// The endpoint whose connection broke. It gets the retry only if no other one has capacity.
     avoided: Option<usize>,
 }
@@ -95,7 +98,8 @@ impl Endpoints {
                 None => self.begin_in_turn(requirements).await?,
             };
             let attempted = AttemptedEndpoints::new();
-            let mut attempt = Attempt { is_counted: false, begun: upstream, first, attempted, avoided: None };
+            let mut attempt =
+                Attempt { is_counted: false, begun: upstream, first, attempted, telling: None, avoided: None };
             let (checkout, upstream) = self.acquire(requirements, &mut attempt).await?;
             let was_queued = has_waited || checkout.was_queued;
             Ok(checkout.counted(active.at_upstream(upstream)).queued(was_queued))
@@ -113,7 +117,7 @@ impl Endpoints {
         let avoided = Some(index).filter(|index| self.has_others(&[*index]));
         let first = self.choose(requirements.affinity, avoided.as_slice());
         let attempted = AttemptedEndpoints::new();
-        let mut attempt = Attempt { is_counted: true, begun: None, first, attempted, avoided };
+        let mut attempt = Attempt { is_counted: true, begun: None, first, attempted, telling: None, avoided };
         let (checkout, _) = Box::pin(self.acquire(requirements, &mut attempt)).await?;
         Ok(checkout)
     }
@@ -152,10 +156,13 @@ impl Endpoints {
             self.record(pool, EndpointResult::Failed, || error.to_string());
             attempt.attempted.push(index);
             if attempt.tried().len() >= ATTEMPTS_MAX || self.is_exhausted(&attempt.attempted) {
-                return Err(error);
+                return Err(attempt.telling.take().unwrap_or(error));
             }
             let (upstream, endpoint) = (&*pool.state.upstream, &pool.spec.endpoint);
             tracing::debug!(upstream, %endpoint, %error, "cannot connect; trying another endpoint");
+            if matches!(&error, ConnectError::Failed(error) if error.kind() != io::ErrorKind::ConnectionRefused) {
+                attempt.telling.get_or_insert(error);
+            }
         }
     }
 

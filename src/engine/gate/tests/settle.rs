@@ -304,7 +304,8 @@ async fn a_settlement_gives_no_units_back_twice() {
 async fn a_settlement_after_a_change_of_the_rate_gives_back_what_is_left() {
     for name in ["token_bucket", "leaky_bucket"] {
         let [half, same] = [500, 1000].map(|rate| format!("{name} {rate}/1min burst 1000"));
-        for changes in [&[half.clone()][..], &[same.clone()], &[half, same.clone()]] {
+        let changes = [half, same.clone()];
+        for changes in [&changes[..1], &changes[1..], &changes] {
             check_settlements(changes, &same).await;
         }
     }

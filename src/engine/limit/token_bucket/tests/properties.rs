@@ -219,7 +219,8 @@ proptest! {
         let quotas = [1, 2, 3, 10].map(|count| Quota::new(Rate { count, period_ns: 1_000_000_000 }, burst).unwrap());
         let (mut quota, mut bucket) = (&quotas[1], Bucket::fresh(&quotas[1]));
         // The charges that are not given back, and the changes.
-        let (mut history, mut due): (Vec<(Timestamp, Quota, u64)>, Vec<(Timestamp, Receipt)>) = (Vec::new(), Vec::new());
+        let mut history: Vec<(Timestamp, Quota, u64)> = Vec::new();
+        let mut due: Vec<(Timestamp, Receipt)> = Vec::new();
         let mut now = Timestamp::from_ns(START_NS);
         for ((gap, cost, undone_after, change), order) in requests.into_iter().zip(order) {
             now = now.saturating_add_ns(gap * 62_500_000);
