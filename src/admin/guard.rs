@@ -87,7 +87,7 @@ fn is_known(authority: &str, listen: SocketAddr, hosts: &[Box<str>]) -> bool {
 }
 
 /// Whether a `Content-Type` names a media type.
-pub(crate) fn is_kind(kind: &str, expected: &str) -> bool {
+fn is_kind(kind: &str, expected: &str) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(expected))
 }
 

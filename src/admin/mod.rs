@@ -84,7 +84,6 @@ pub use connections::CONNECTIONS_MAX;
 pub use edits::record_ended;
 pub use endpoint_orders::end_orders;
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, NEEDS_BODY, QuestionBody, RouteBody};
-pub(crate) use guard::is_kind;
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
 pub use page::{key_parts, mode, on_limit, requests, rule};
@@ -94,7 +93,7 @@ pub use reloads::{
     CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, Order, ReloadBody, ReloadTarget,
     Reloads, SETTINGS_MAX, SettingBody, SettingDiffBody, VersionBody, VersionsBody,
 };
-pub use router::HEALTHY;
+pub use router::MARK;
 pub use series::{History, HistoryBody, LimitHistoryBody};
 pub use state::{Admin, EditKeys};
 pub use times::{parse_rfc3339, rfc3339};
@@ -169,7 +168,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         async move {
             let answer: Result<_, Infallible> = answer.await;
             activity.touch();
-            answer.map(router::name_methods)
+            answer.map(router::finish)
         }
     });
     let mut http = http1::Builder::new();

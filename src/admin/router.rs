@@ -206,9 +206,18 @@ fn complete(path: &str, method: &str, operation: &mut Operation, errors: &[(&str
     }
 }
 
-/// Adds the methods of the path to the refusal of another method. Layers of the router come too early for that: the
-/// router adds `Allow` after them.
-pub(super) fn name_methods(answer: Answer) -> Answer {
+/// A header of every answer. No other server sends it, so a client finds that it asks the wrong one.
+pub const MARK: &str = "weir-admin";
+
+/// Completes every answer: with the mark, and the refusal of a method with the methods of the path. Layers of the router
+/// come too early for that: the router adds `Allow` after them.
+pub(super) fn finish(answer: Answer) -> Answer {
+    let mut answer = name_methods(answer);
+    answer.headers_mut().insert(MARK, HeaderValue::from_static("1"));
+    answer
+}
+
+fn name_methods(answer: Answer) -> Answer {
     if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
         return answer;
     }
@@ -221,13 +230,10 @@ pub(super) fn name_methods(answer: Answer) -> Answer {
     refusal
 }
 
-/// The body of `/healthz`. Few other servers answer it, so a check finds that it asks the wrong one.
-pub const HEALTHY: &str = "weir ok\n";
-
 /// Whether Weir runs.
 #[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = str, description = "Weir runs")))]
 async fn healthz() -> Answer {
-    text(StatusCode::OK, HEALTHY)
+    text(StatusCode::OK, "weir ok\n")
 }
 
 /// Whether Weir accepts requests.

@@ -20,7 +20,7 @@ use tokio::runtime::Builder;
 use tokio::signal::ctrl_c;
 use tokio::time::timeout;
 
-use crate::admin::is_kind;
+use crate::admin::MARK;
 use crate::app::exchange::{self, Streamed, exchange};
 use crate::app::remote::TlsFiles;
 use crate::transport::net::Protocol;
@@ -69,25 +69,21 @@ impl AdminAddress {
     }
 }
 
-/// The body of a success in the media type that Weir sends.
+/// The body of a success.
 ///
 /// # Errors
-/// The refusal, or that another service answers, as a message for the user.
-pub(super) fn body_of<'a>(place: &AdminAddress, answer: &'a Response<Bytes>, kind: &str) -> Result<&'a [u8], String> {
-    if !answer.status().is_success() {
-        return Err(refusal(place, answer));
-    }
-    let sent = answer.headers().get(header::CONTENT_TYPE).and_then(|sent| sent.to_str().ok());
-    if sent.is_some_and(|sent| is_kind(sent, kind)) { Ok(answer.body()) } else { Err(not_of_weir(place, answer)) }
+/// The refusal as a message for the user.
+pub(super) fn body_of<'a>(place: &AdminAddress, answer: &'a Response<Bytes>) -> Result<&'a [u8], String> {
+    if answer.status().is_success() { Ok(answer.body()) } else { Err(refusal(place, answer)) }
 }
 
 /// The JSON of a success. The errors are those of [`body_of`].
 pub(super) fn json_of(place: &AdminAddress, answer: &Response<Bytes>) -> Result<Value, String> {
-    serde_json::from_slice(body_of(place, answer, "application/json")?).map_err(|_| not_of_weir(place, answer))
+    serde_json::from_slice(body_of(place, answer)?).map_err(|_| not_of_weir(place, answer))
 }
 
-/// The message about a success of another service.
-pub(super) fn not_of_weir(place: &AdminAddress, answer: &Response<Bytes>) -> String {
+/// The message about an answer of another service.
+fn not_of_weir(place: &AdminAddress, answer: &Response<Bytes>) -> String {
     let status = answer.status();
     format!("{place} answers {status}, but not as Weir does; `--admin` names the admin listener of Weir")
 }
@@ -174,6 +170,9 @@ trait Connection: AsyncRead + AsyncWrite + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection for S {}
 
 /// Sends a request and reads its answer within `at_most`. `head` has the method, the path and further headers.
+///
+/// # Errors
+/// Weir does not answer, as a message for the user.
 pub(super) fn ask(
     place: &AdminAddress,
     credentials: &Credentials,
@@ -188,7 +187,8 @@ pub(super) fn ask(
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answered: Result<ClientResult<_>, _> = runtime.block_on(async { timeout(at_most, answered).await });
-    answered.map_err(|_| format!("{place} does not answer in time"))?
+    let answer = answered.map_err(|_| format!("{place} does not answer in time"))??;
+    if answer.headers().contains_key(MARK) { Ok(answer) } else { Err(not_of_weir(place, &answer).into()) }
 }
 
 /// Sends a GET for `target`, and gives each piece of the stream that answers it to `take`, until `take` breaks, the

@@ -83,7 +83,7 @@ enum ConfigAction {
 pub(in crate::cli) fn config(ConfigArgs { action }: ConfigArgs) -> Exit {
     let code = |is_valid: bool| if is_valid { ExitCode::SUCCESS } else { ExitCode::from(INVALID_CONFIGURATION) };
     match action {
-        ConfigAction::Show { toml: true, target, .. } => target.print("/v1/config/toml", "application/toml"),
+        ConfigAction::Show { toml: true, target, .. } => target.print("/v1/config/toml"),
         ConfigAction::Show { path, no_defaults, target, .. } => {
             let defaults = no_defaults.then(|| "false".to_owned());
             let query = vec![("path", path), ("defaults", defaults)];

@@ -111,12 +111,12 @@ impl Target {
         Ok(code(&answer))
     }
 
-    /// Prints the text of the media type `kind` that answers a GET for `path`.
-    pub(super) fn print(self, path: &'static str, kind: &str) -> Exit {
+    /// Prints the text that answers a GET for `path`.
+    pub(super) fn print(self, path: &'static str) -> Exit {
         let admin = self.address()?;
         let answered = ask(&admin, &self.credentials, Request::get(path), Vec::new(), AT_MOST);
         let answer = answered.map_err(failed)?;
-        say(&String::from_utf8_lossy(body_of(&admin, &answer, kind).map_err(failed)?).trim_end())
+        say(&String::from_utf8_lossy(body_of(&admin, &answer).map_err(failed)?).trim_end())
     }
 
     /// The JSON that answers a GET for `path` at `admin`; `None` if the path does not exist.
