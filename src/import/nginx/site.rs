@@ -82,7 +82,7 @@ pub(super) fn path_of(location: &Directive, others: &[Directive]) -> Result<Path
     Ok(path)
 }
 
-const NO_EXPRESSIONS: &str = "Weir has no regular expressions";
+const NO_EXPRESSIONS: &str = "Weir does not translate regular expressions; write `match.path_regex` by hand";
 
 /// The modifier and the path of a location.
 fn split(words: &str) -> (Option<&'static str>, String) {

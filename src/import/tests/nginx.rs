@@ -115,7 +115,8 @@ fn expressions_keep_their_order() {
     let around = "its requests meet the limits of the paths around it";
     let unused = "LeftOut it belongs to a block that is left out";
     let never = |line| format!("LeftOut nginx takes the expression of line {line}; {around}");
-    let none = format!("LeftOut Weir has no regular expressions; {around}");
+    let none =
+        format!("LeftOut Weir does not translate regular expressions; write `match.path_regex` by hand; {around}");
     let files = "Differs nginx serves files here, and Weir forwards to the service around it";
     for (locations, limited, report) in [
         (
@@ -320,7 +321,7 @@ fn servers_are_hosts_and_proxies_are_routes() {
         rate = "5/s"
         burst = 1"#,
         "3 Differs nginx also gives requests for unknown hosts to this server; Weir answers 404
-        9 LeftOut Weir has no regular expressions; its requests meet the limits of the paths around it
+        9 LeftOut Weir does not translate regular expressions; write `match.path_regex` by hand; its requests meet the limits of the paths around it
         9 LeftOut it belongs to a block that is left out
         12 LeftOut Weir only forwards requests to services
         12 LeftOut this server has no service and no limit",
@@ -397,7 +398,7 @@ fn refusals_are_denied_or_reported() {
         (
             "location ~ /\\.git { return 404; }".to_owned(),
             String::new(),
-            "2 LeftOut Weir has no regular expressions; its requests meet the limits of the paths around it; \
+            "2 LeftOut Weir does not translate regular expressions; write `match.path_regex` by hand; its requests meet the limits of the paths around it; \
              set `[access]` by hand: Weir refuses nothing for it\n2 LeftOut it belongs to a block that is left out",
         ),
         (
