@@ -162,8 +162,7 @@ impl<'v> RequestContext<'v> {
 
     /// The response to a refused head.
     pub(super) fn refuse(&self, fault: HeadFault) -> NotForwarded<'v> {
-        let (kind, detail) = error::head_fault(fault);
-        self.problem(kind, detail)
+        self.counted(error::head_fault(fault))
     }
 
     /// The response to a request that is not parsed far enough to know whether it is gRPC.
@@ -178,8 +177,13 @@ impl<'v> RequestContext<'v> {
         kind: ProblemKind,
         detail: impl Into<Cow<'static, str>>,
     ) -> NotForwarded<'v> {
-        self.count(kind);
-        LocalReply::new(kind, detail, form.is_grpc).into()
+        self.counted(LocalReply::new(kind, detail, form.is_grpc))
+    }
+
+    /// Counts the problem that this response reports.
+    pub(super) fn counted(&self, reply: LocalReply<'v>) -> NotForwarded<'v> {
+        self.count(reply.kind());
+        reply.into()
     }
 
     pub(super) fn count(&self, kind: ProblemKind) {

@@ -8,7 +8,7 @@ use tracing::Level;
 
 use crate::base::time;
 use crate::transport::http1::HeadFault;
-use crate::transport::respond::ProblemKind;
+use crate::transport::respond::{LocalReply, ProblemKind};
 use crate::transport::upstream::ExchangeError;
 
 /// The detail of a 413.
@@ -16,18 +16,27 @@ pub(super) const BODY_TOO_LARGE: &str = "the body is too long";
 
 type ProblemDetail = (ProblemKind, Cow<'static, str>);
 
-/// The problem of a refused head.
-pub(super) fn head_fault(fault: HeadFault) -> ProblemDetail {
+/// The response to a refused head.
+pub(super) fn head_fault<'a>(fault: HeadFault) -> LocalReply<'a> {
     let (kind, detail) = match fault {
-        HeadFault::Malformed(reason) => (ProblemKind::Malformed, reason),
-        HeadFault::AmbiguousFraming(reason) => (ProblemKind::AmbiguousFraming, reason),
-        HeadFault::TooLarge => (ProblemKind::HeadTooLarge, "the head has too many bytes or fields"),
-        HeadFault::UriTooLong => (ProblemKind::UriTooLong, "the target is too long"),
-        HeadFault::Timeout => (ProblemKind::RequestTimeout, "the head did not arrive in time"),
-        HeadFault::ConnectRefused => (ProblemKind::MethodRefused, "CONNECT is not supported"),
+        HeadFault::Malformed(reason) => (ProblemKind::Malformed, not_valid(reason)),
+        HeadFault::AmbiguousFraming(reason) => (ProblemKind::AmbiguousFraming, not_valid(reason)),
+        HeadFault::TooLarge => (ProblemKind::HeadTooLarge, "the head has too many bytes or fields".into()),
+        HeadFault::UriTooLong => (ProblemKind::UriTooLong, "the target is too long".into()),
+        HeadFault::Timeout => (ProblemKind::RequestTimeout, "the head did not arrive in time".into()),
+        HeadFault::ConnectRefused => return no_connect(),
     };
     tracing::debug!("{detail}");
-    (kind, detail.into())
+    LocalReply::new(kind, detail, false)
+}
+
+fn not_valid(reason: &str) -> Cow<'static, str> {
+    format!("the head is not valid: {reason}").into()
+}
+
+/// The response to a CONNECT, with the methods that services get.
+pub(super) fn no_connect<'a>() -> LocalReply<'a> {
+    LocalReply::method_refused("CONNECT is not supported", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
 }
 
 /// The problem of a failed exchange with an upstream, and with an endpoint if one got the request. The error and the

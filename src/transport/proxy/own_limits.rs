@@ -7,7 +7,7 @@ use super::context::{NotForwarded, RequestContext};
 use super::request::Request;
 use crate::engine::gate::{AccessError, OwnLimitsError};
 use crate::engine::policy::{ClientApi, Facts};
-use crate::transport::respond::{LocalReply, OwnLimitsReply, ProblemKind};
+use crate::transport::respond::{LocalReply, OwnLimitsReply};
 
 impl<'v> RequestContext<'v> {
     /// Answers a request for the path, if the configuration has one, or redirects a request without TLS.
@@ -37,8 +37,7 @@ impl<'v> RequestContext<'v> {
         record: &mut AccessRecord<'_>,
     ) -> NotForwarded<'v> {
         if !matches!(request.method, Method::GET | Method::HEAD) {
-            self.count(ProblemKind::MethodRefused);
-            return LocalReply::method_refused("the limits of a client can only be read", "GET, HEAD").into();
+            return self.counted(LocalReply::method_refused("the limits of a client can only be read", "GET, HEAD"));
         }
         record.identified(facts.client_ip, facts.host, facts.path);
         let (gate, live) = (&self.worker.shared.gate, &self.config.running.live);

@@ -85,9 +85,6 @@ pub(super) struct GateInput<'a, 'f, 'm, 'v> {
     pub(super) admission: &'a mut Admission<'v>,
 }
 
-/// The detail of a refused CONNECT.
-pub(super) const NO_CONNECT: &str = "CONNECT is not supported";
-
 impl<'v> RequestContext<'v> {
     /// Passes the request through access lists, routes and both stages of the gate. If a client on `wire` leaves while
     /// it waits, the request ends. Over HTTP/2 the caller drops this future instead, and the body comes on `stream`.
@@ -175,7 +172,7 @@ impl<'v> RequestContext<'v> {
         record.spoken(request.version);
         record.requested(&request.method, request.target.path, request.fields);
         if request.method == Method::CONNECT {
-            return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
+            return Err(self.counted(error::no_connect()));
         }
         Ok(())
     }
@@ -288,7 +285,7 @@ impl<'v> RequestContext<'v> {
         let upgrades = route.and_then(|route| route.upgrades.as_ref()).unwrap_or_else(|| upstream.upgrades());
         record.routed(route.map(Route::label), upstream);
         if request.is_refused_connect(upgrades) {
-            return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
+            return Err(self.counted(error::no_connect()));
         }
         let max_body = route.and_then(|route| route.max_body_bytes);
         let max_body = max_body.unwrap_or(config.running.settings.bounds.max_body_bytes);

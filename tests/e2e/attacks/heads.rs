@@ -2,6 +2,7 @@
 
 use super::lab::Expect::{Closed, Open, Passes};
 use super::lab::Lab;
+use crate::support::{Client, Upstream, Weir};
 
 /// All heads of this file on which two readers may differ.
 pub fn corpus() -> Vec<Vec<u8>> {
@@ -273,4 +274,24 @@ fn heads_are_bounded() {
         ("a method without end", "A".repeat(100_000).as_bytes(), Closed(431)),
         ("a long method", format!("{} /a HTTP/1.1\r\nhost: h\r\n\r\n", "A".repeat(20_000)).as_bytes(), Passes("/a")),
     ]);
+}
+
+#[test]
+fn answers_say_what_is_wrong() {
+    let weir = Weir::start(&Upstream::start(), "");
+    for (head, status, allow, detail) in [
+        ("get / HTTP/1.1\r\nhost: h", 400, None, "the head is not valid: method"),
+        ("GET / HTTP/2.1\r\nhost: h", 400, None, "the head is not valid: version"),
+        ("GET / HTTP/1.1\r\nhost: h\r\ncontent-length: x", 400, None, "the head is not valid: content-length"),
+        (
+            "CONNECT h:443 HTTP/1.1\r\nhost: h:443",
+            405,
+            Some("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+            "CONNECT is not supported",
+        ),
+    ] {
+        let answer = Client::connect(weir.address()).send(format!("{head}\r\n\r\n")).answer();
+        assert_eq!((answer.status, answer.header("allow")), (status, allow), "{head}");
+        assert!(answer.text().contains(&format!("\"{detail}\"")), "{head}: {}", answer.text());
+    }
 }

@@ -3,8 +3,9 @@
 use super::super::access_record::AccessRecord;
 use super::super::admission::Admission;
 use super::super::context::{NotForwarded, RequestContext};
+use super::super::error;
 use super::super::http1::wire::Wire;
-use super::super::service::{GateInput, NO_CONNECT};
+use super::super::service::GateInput;
 use super::described::DescribedRequest;
 use crate::engine::gate::Budgets;
 use crate::engine::policy::host::host;
@@ -41,7 +42,7 @@ impl<'v> RequestContext<'v> {
         let &DescribedRequest { ref method, target, authority, client: client_ip, fields: headers, cost } = described;
         record.requested(method, target.path, headers);
         if *method == http::Method::CONNECT {
-            return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
+            return Err(self.counted(error::no_connect()));
         }
         let policy = &self.config.running.live.policy;
         let path = policy.paths.normalise(target.path);

@@ -73,8 +73,7 @@ impl<'w> H1Connection<'w> {
                 Ok(CheckReply::for_proxy(decision, refuse))
             }
             CheckForm::Json if asked.method != Method::POST => {
-                context.count(ProblemKind::MethodRefused);
-                Err(LocalReply::method_refused("the method of /v1/check is POST", "POST").into())
+                Err(context.counted(LocalReply::method_refused("the method of /v1/check is POST", "POST")))
             }
             CheckForm::Json => {
                 if asked.expects_continue() {
