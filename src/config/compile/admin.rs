@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::identity::secret_of;
 use super::tls;
-use super::warnings::of_folder;
+use super::warnings::{of_appended, of_folder};
 use super::written_files::file_to_write;
 use crate::admin::{OperatorToken, Role};
 use crate::config::files::sibling;
@@ -54,7 +54,7 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
         tls: Some(tls::tls(&tls_table)),
         hosts: table.list("hosts", admin_host).map(Into::into),
         tokens: tokens.map(Into::into),
-        audit: Some(new_file(table, "audit")),
+        audit: Some(audit(table)),
         bans: Some(if table.has("bans") { new_file(table, "bans") } else { own_bans }),
     });
     let address = listen?;
@@ -79,6 +79,13 @@ pub(super) fn overrides(table: &Table<'_>) {
     if !matches!(value, Some("off" | "memory")) {
         new_file(table, "overrides");
     }
+}
+
+/// The audit log, if the option names one.
+fn audit(table: &Table<'_>) -> Option<PathBuf> {
+    let file = file_to_write(table, "audit")?;
+    of_appended(table, "audit", file.span(), file.get_ref());
+    Some(file.into_inner())
 }
 
 /// The path of a file that Weir creates in its folder, if the option names one.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::urls::collector;
+use super::warnings::of_appended;
 use super::written_files::file_to_write;
 use crate::base::telemetry::{AccessSettings, COMBINED, LineFormat, LogSettings, Template};
-use crate::config::files::unwritable_file;
 use crate::config::reader::{Fault, Table, did_you_mean, nearest, whole};
 use crate::config::schema::words;
 use crate::transport::proxy::settings::TraceSettings;
@@ -34,9 +34,7 @@ pub(super) fn trace(table: &Table<'_>) -> Option<TraceSettings> {
 /// The file of access lines.
 fn access_file(table: &Table<'_>) -> Option<PathBuf> {
     let file = file_to_write(table, "access_file")?;
-    if let Some(what) = unwritable_file(file.get_ref()) {
-        table.warn("access_file", file.span(), "folder", what);
-    }
+    of_appended(table, "access_file", file.span(), file.get_ref());
     if !table.has("access") {
         let help = "add `access = \"all\"` or `access = \"refused\"`; `access = \"off\"` says that this is intended";
         let what = "nothing is written to this file, because there is no `log.access`";

@@ -13,7 +13,7 @@ use toml::de::DeValue;
 
 use super::matching::folded_pattern;
 use crate::config::diagnostics::Help;
-use crate::config::files::unwritable_folder;
+use crate::config::files::{unwritable_file, unwritable_folder};
 use crate::config::reader::lists::items_of;
 use crate::config::reader::{Located, Problem, Table, did_you_mean, nearest};
 use crate::engine::policy::access::{AccessRule, AccessSpec};
@@ -60,9 +60,18 @@ pub(super) fn together(networks: &[Located<IpNet>]) -> Vec<IpNet> {
 
 /// Warns if Weir could not create the file that `key` names, at `path`.
 pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: &Path) {
-    if let Some(what) = unwritable_folder(path) {
+    if path.is_dir() {
+        of_appended(table, key, span, path);
+    } else if let Some(what) = unwritable_folder(path) {
         let help = "Weir creates a new file in this folder and renames it";
         table.warn(key, span, "folder", (what, help));
+    }
+}
+
+/// Warns if Weir could not append to the file that `key` names, at `path`.
+pub(super) fn of_appended(table: &Table<'_>, key: &str, span: Range<usize>, path: &Path) {
+    if let Some(what) = unwritable_file(path) {
+        table.warn(key, span, "folder", what);
     }
 }
 

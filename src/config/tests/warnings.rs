@@ -417,7 +417,9 @@ fn an_identity_that_nothing_uses() {
 #[test]
 fn a_folder_that_is_not_there() {
     // The folder of the configuration is `config`.
-    for (path, is_there) in [("state", true), ("keys/state", true), ("nowhere/state", false), ("full.toml/a", false)] {
+    for (path, is_there) in
+        [("state", true), ("keys/state", true), ("keys", false), ("nowhere/state", false), ("full.toml/a", false)]
+    {
         for key in ["snapshot.path", "admin.overrides"] {
             let expected = if is_there { vec![] } else { vec![("folder", Some((1, key.len() + 4)))] };
             assert_eq!(warned(&format!("{key} = '{path}'\nupstream.url = 'http://a'")), expected, "{key} {path}");
@@ -441,6 +443,10 @@ fn an_access_log_that_cannot_be_written_or_that_nothing_writes() {
         assert_eq!(warned(&text), expected, "{file}");
         let said = compile(&text).unwrap().warnings.to_string();
         assert!(said.contains(what.unwrap_or_default()), "{said}");
+        let audit =
+            compile(&format!("admin.audit = '{file}'\nupstream.url = 'http://a'")).unwrap().warnings.to_string();
+        assert!(audit.contains(what.unwrap_or_default()) && !audit.contains("renames"), "{audit}");
+        assert_eq!(audit.is_empty(), what.is_none(), "{audit}");
     }
     assert_eq!(warned(&text("access.log", "")), [("unused_access_file", Some((1, 19)))]);
     assert_eq!(warned(&text("access.log", "log.access = 'off'")), []);
