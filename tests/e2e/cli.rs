@@ -276,6 +276,11 @@ fn a_wrong_command_line_is_2() {
 
     For more information, try '--help'.
     "#);
+    for option in ["--expires", "--overlap"] {
+        let said = transcript(folder.path(), &["apikeys", "rotate", "--name", "a", option, "2020-01-01"]);
+        let expected = format!("invalid value '2020-01-01' for '{option} <LENGTH>': expected a length such as `90d`");
+        assert!(said.contains(&expected), "{said}");
+    }
     insta::assert_snapshot!(transcript(folder.path(), &["demo", "--listen", "here"]), @r#"
     $ weir demo --listen here
     exit code 2

@@ -41,7 +41,7 @@ enum ApiKeysAction {
         #[arg(long)]
         plan: Option<String>,
         /// The life of the key, such as `90d`; without it, it is valid until it is revoked.
-        #[arg(long, value_name = "TIME", value_parser = length)]
+        #[arg(long, value_name = "LENGTH", value_parser = length)]
         expires: Option<Duration>,
         #[command(flatten)]
         place: KeyFileArgs,
@@ -76,10 +76,10 @@ enum ApiKeysAction {
         #[arg(long)]
         name: String,
         /// The rest of the old key's life; `0s` ends it at once.
-        #[arg(long, value_name = "TIME", default_value = OVERLAP_DEFAULT, value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "LENGTH", default_value = OVERLAP_DEFAULT, value_parser = length_or_none)]
         overlap: Duration,
         /// The life of the new key; by default as long as that of the old one.
-        #[arg(long, value_name = "TIME", value_parser = length)]
+        #[arg(long, value_name = "LENGTH", value_parser = length)]
         expires: Option<Duration>,
         #[command(flatten)]
         place: KeyFileArgs,
@@ -123,9 +123,13 @@ impl KeyFileArgs {
     }
 }
 
-fn length(text: &str) -> Result<Duration, String> {
-    let read = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if read.is_zero() { Err("must be above zero".to_owned()) } else { Ok(read) }
+fn length_or_none(text: &str) -> Result<Duration, &'static str> {
+    humantime::parse_duration(text).map_err(|_| "expected a length such as `90d`")
+}
+
+fn length(text: &str) -> Result<Duration, &'static str> {
+    let read = length_or_none(text)?;
+    if read.is_zero() { Err("must be above zero") } else { Ok(read) }
 }
 
 pub(in crate::cli) fn api_keys(ApiKeysArgs { action }: ApiKeysArgs) -> Exit {
