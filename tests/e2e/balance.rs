@@ -193,6 +193,6 @@ fn a_name_is_looked_up_and_its_addresses_used() {
 #[test]
 fn an_unknown_name_is_a_bad_gateway() {
     let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"http://nobody.invalid\"]\n{NEVER}"));
-    weir.wait_for_line("the last known addresses stay");
+    weir.wait_for_line("no address is known yet");
     assert_eq!(Client::connect(weir.address()).get("/").status, 502);
 }

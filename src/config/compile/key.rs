@@ -122,7 +122,8 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
     let all = || {
         let named = known().collect::<Vec<_>>().join(", ");
         format!(
-            "a key can have {named}, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME"
+            "a key can have {named}, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME, \
+             or the NAME of `[identity.NAME]`"
         )
     };
     let suggestion = suggestion.filter(|suggestion| suggestion != text);

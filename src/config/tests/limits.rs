@@ -49,7 +49,7 @@ header = "x-a""#), @r#"
     3:24 «"headr:x-a"» `limit.key`: `headr:x-a` is not a part of a key
       = did you mean `header:x-a`?
     3:37 «"header:"» `limit.key`: `header:` is not a part of a key
-      = a key can have ip, path, uri, route, host, method, seller, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME
+      = a key can have ip, path, uri, route, host, method, seller, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME, or the NAME of `[identity.NAME]`
     3:48 «"sellr"» `limit.key`: `sellr` is not a part of a key
       = did you mean `seller`?
     3:57 «"seller"» `limit.key`: an identity is unknown at stage `arrival`

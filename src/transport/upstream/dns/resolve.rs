@@ -138,9 +138,11 @@ async fn watch_name<F: Future<Output = io::Result<LookupAnswer>>>(
 ) {
     loop {
         let (mut answer_ttl, upstream, endpoint) = (None, &*name.upstream, &name.endpoint);
+        let known = || state::addresses(&directory.in_force().states, upstream, endpoint);
+        let stays = || if known().is_empty() { "no address is known yet" } else { "the last known addresses stay" };
         match lookup(name.clone()).await {
             Ok(LookupAnswer { mut addresses, ttl, unanswered }) if !addresses.is_empty() => {
-                let mut kept = state::addresses(&directory.in_force().states, upstream, endpoint);
+                let mut kept = known();
                 kept.retain(|known| unanswered.has(known.address.ip()));
                 if kept.is_empty() {
                     answer_ttl = Some(ttl.unwrap_or(PAUSE_MAX));
@@ -152,10 +154,8 @@ async fn watch_name<F: Future<Output = io::Result<LookupAnswer>>>(
                 addresses.truncate(ADDRESSES_MAX);
                 publish(&*directory, &metrics, &name, &addresses);
             }
-            Ok(_) => tracing::warn!(upstream, %endpoint, "a name has no address; the last known addresses stay"),
-            Err(error) => {
-                tracing::warn!(upstream, %endpoint, %error, "a name cannot be looked up; the last known addresses stay");
-            }
+            Ok(_) => tracing::warn!(upstream, %endpoint, "a name has no address; {}", stays()),
+            Err(error) => tracing::warn!(upstream, %endpoint, %error, "a name cannot be looked up; {}", stays()),
         }
         sleep(pause(name.resolve, answer_ttl)).await;
     }
