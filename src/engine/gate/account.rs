@@ -121,8 +121,12 @@ impl Account {
         if receipt.is_over(&self.rule, *at, now) {
             return;
         }
-        let (part, rest) = receipt.part(units, grown);
         let give_back = |rule: &Algorithm, is_same: bool| {
+            let (mut part, mut rest) = receipt.part(units, grown);
+            // A bucket in such a receipt gives nothing back at another rate.
+            if is_same && matches!(receipt, Receipt::Any(_)) && !intervals(rule).eq(intervals(&self.rule)) {
+                (part, rest) = (Receipt::None, if units < Receipt::WHOLE { units } else { grown });
+            }
             let returned = state.give_back(*key, rule, &part);
             if state.listeners.has_successor() {
                 state.report(*key, rule, -delta::units(returned), now);

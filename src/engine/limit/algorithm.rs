@@ -273,13 +273,6 @@ impl AnyState {
         }
     }
 
-    /// From now on, no receipt of a bucket from before gives anything back.
-    fn void_receipts(&mut self) {
-        if let Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) = self {
-            bucket.void_receipts();
-        }
-    }
-
     /// A rule of `count` units under which the window of the state stays as it is; `None` for windows of a calendar, and
     /// for other algorithms.
     pub fn own_window(&self, count: u64) -> Option<Algorithm> {

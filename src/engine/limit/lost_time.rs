@@ -58,11 +58,6 @@ impl LostTime {
         }
     }
 
-    /// When units were given back without a receipt last.
-    pub const fn settled_at(&self) -> Timestamp {
-        self.settled_at
-    }
-
     /// Notes that units were given back without a receipt.
     pub fn settled(&mut self, now: Timestamp) {
         self.settled_at = self.settled_at.max(now);

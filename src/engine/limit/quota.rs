@@ -26,7 +26,7 @@ const CAPACITY_NS_MAX: u64 = 1 << 62;
 /// their intervals.
 ///
 /// Two intervals with the same tag differ by less than 3 in 10^8: less than a unit in 30 million.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct IntervalTag(pub(super) u32);
 
 const TAG_BITS: u32 = 26;

@@ -9,7 +9,6 @@ use crate::engine::limit::late::units::LateUnits;
 use crate::engine::limit::lost_time::LostTime;
 use crate::engine::limit::packed::{Packed, Unpacker};
 use crate::engine::limit::portable::{Charged, Numbers, Portable};
-use crate::engine::limit::quota::IntervalTag;
 use crate::engine::limit::state;
 use crate::engine::limit::{Decision, Quota, Retry};
 
@@ -21,8 +20,6 @@ pub struct Bucket {
     lost: LostTime,
     /// Changes of the interval; wraps.
     changes: u32,
-    /// The shortest interval so far.
-    shortest: IntervalTag,
 }
 
 /// A bucket of which no more than this part of its capacity is left is at its limit.
@@ -30,7 +27,7 @@ const AT_LIMIT_PARTS: u64 = 8;
 
 impl From<State> for Bucket {
     fn from(state: State) -> Self {
-        Self { state, lost: LostTime::default(), changes: 0, shortest: state.interval }
+        Self { state, lost: LostTime::default(), changes: 0 }
     }
 }
 
@@ -44,15 +41,8 @@ impl Receipt {
 impl state::Receipt for Receipt {
     /// Units that were charged since leave the bucket full later by their time at least, so it proves them too.
     fn part(&self, units: u64, grown: u64) -> (Self, u64) {
-        let cost = units.min(self.cost.saturating_add(grown));
-        (
-            Self {
-                cost,
-                full_at: self.full_at.saturating_add_ns(self.interval.interval_ns().saturating_mul(grown)),
-                ..*self
-            },
-            0,
-        )
+        let (cost, grown_ns) = (self.cost.saturating_add(grown), self.interval.interval_ns().saturating_mul(grown));
+        (Self { cost: units.min(cost), full_at: self.full_at.saturating_add_ns(grown_ns), ..*self }, 0)
     }
 }
 
@@ -107,12 +97,6 @@ impl Bucket {
         self.state_to_charge(quota, now).take_back(quota, units, (0, |_| 0), now);
     }
 
-    /// From now on, no receipt from before gives anything back.
-    pub(in crate::engine::limit) fn void_receipts(&mut self) {
-        self.changes = self.changes.wrapping_add(1);
-        self.shortest = IntervalTag::default();
-    }
-
     /// The state without the lost time.
     pub const fn state(&self) -> State {
         self.state
@@ -121,7 +105,7 @@ impl Bucket {
     /// The state under `quota`, to be charged. No receipt of an idle bucket gives anything back.
     pub(in crate::engine::limit) fn state_to_charge(&mut self, quota: &Quota, now: Timestamp) -> &mut State {
         state::State::adopt(self, quota, now);
-        if state::State::idle_at(self) <= now {
+        if self.state.idle_at() <= now {
             self.lost = LostTime::default();
         }
         &mut self.state
@@ -140,16 +124,13 @@ impl state::State for Bucket {
         self.state.is_under(quota)
     }
 
-    /// The time of refunds does not count at another interval. The bucket is known as long as receipts from before may be
-    /// valid.
+    /// No receipt from before a change is valid, so nothing of it is needed.
     fn adopt(&mut self, quota: &Quota, now: Timestamp) {
         if !self.state.is_under(quota) {
-            let idle_at = state::State::idle_at(self);
             self.state.adopt(quota, now);
+            self.state.refunded = 0;
             self.lost = LostTime::default();
-            self.lost.settled(idle_at);
             self.changes = self.changes.wrapping_add(1);
-            self.shortest = self.shortest.min(quota.interval_tag());
         }
     }
 
@@ -189,10 +170,9 @@ impl state::State for Bucket {
     }
 
     fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) -> u64 {
-        let Self { state, lost, changes, shortest } = self;
+        let Self { state, lost, changes } = self;
         if receipt.changes != *changes {
-            lost.settled(now);
-            return state.give_back_changed(receipt, shortest.interval_ns(), now);
+            return 0;
         }
         state.give_back(receipt, quota.interval_ns(), |at, most_ns| lost.lose(at, most_ns, now), now)
     }
@@ -217,7 +197,7 @@ impl state::State for Bucket {
     }
 
     fn idle_at(&self) -> Timestamp {
-        self.state.idle_at().max(self.lost.settled_at())
+        self.state.idle_at()
     }
 }
 

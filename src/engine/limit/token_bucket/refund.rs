@@ -16,7 +16,8 @@
 //!
 //! Instants under different intervals do not compare. Once the bucket has had another interval, the units after the charge
 //! count in place of `F`, less the units given back since, and those of the time since at the shortest interval. The map of
-//! a [`State`] remembers when a change was, and the shortest interval; a bucket with more room counts the changes.
+//! a [`State`] remembers when a change was, and the shortest interval. A [`Bucket`](super::Bucket), which decides as a store
+//! does, counts the changes, and gives nothing back then.
 //!
 //! A refund is never too much, in any order. If all charges of a bucket are given back, the bucket is full again, whatever
 //! the order, unless the lost time of some was forgotten.

@@ -6,7 +6,7 @@ use super::{START_NS, State};
 use crate::base::time::Timestamp;
 use crate::engine::limit::lost_time::LostTime;
 use crate::engine::limit::state::{self, State as _};
-use crate::engine::limit::token_bucket::{Bucket, Receipt};
+use crate::engine::limit::token_bucket::Receipt;
 use crate::engine::limit::{Quota, Rate, Retry};
 
 fn quotas() -> impl Strategy<Value = Quota> {
@@ -207,7 +207,7 @@ proptest! {
 }
 
 proptest! {
-    /// As the property above, while the interval changes. A store of [`State`] knows that it did.
+    /// As the property above, while the interval changes. The map knows when, and the shortest interval.
     #[test]
     fn refunds_after_changes_never_give_too_much(
         burst in 1_u64..20,
@@ -217,7 +217,8 @@ proptest! {
         order in prop::collection::vec(any::<prop::sample::Index>(), 40),
     ) {
         let quotas = [1, 2, 3, 10].map(|count| Quota::new(Rate { count, period_ns: 1_000_000_000 }, burst).unwrap());
-        let (mut quota, mut bucket) = (&quotas[1], Bucket::fresh(&quotas[1]));
+        let (mut quota, mut state) = (&quotas[1], State::fresh(&quotas[1]));
+        let (mut changed_at, mut shortest_ns) = (Timestamp::ZERO, u64::MAX);
         // The charges that are not given back, and the changes.
         let mut history: Vec<(Timestamp, Quota, u64)> = Vec::new();
         let mut due: Vec<(Timestamp, Receipt)> = Vec::new();
@@ -225,19 +226,26 @@ proptest! {
         for ((gap, cost, undone_after, change), order) in requests.into_iter().zip(order) {
             now = now.saturating_add_ns(gap * 62_500_000);
             quota = change.map_or(quota, |index| &quotas[index]);
-            bucket.adopt(quota, now);
+            if !state.is_under(quota) {
+                (changed_at, shortest_ns) = (now, shortest_ns.min(state.shorter_interval_ns(quota)));
+                state.adopt(quota, now);
+            }
             history.push((now, *quota, 0));
             let mut ready: Vec<_> = due.extract_if(.., |(at, _)| *at <= now).collect();
             while !ready.is_empty() {
                 let (_, receipt) = ready.remove(order.index(ready.len()));
-                bucket.refund(quota, &receipt, now);
+                if receipt.at < changed_at {
+                    state.give_back_changed(&receipt, shortest_ns, now);
+                } else {
+                    state.give_back(&receipt, quota.interval_ns(), |_, most_ns| most_ns, now);
+                }
             }
-            if bucket.idle_at() <= now {
-                bucket = Bucket::fresh(quota);
+            if state.idle_at() <= now {
+                state = State::fresh(quota);
             }
-            if bucket.admit(quota, cost, now).is_admitted() {
+            if state.admit(quota, cost, now).is_admitted() {
                 let undone = undone_after.map(|later| now.saturating_add_ns(later * 62_500_000));
-                due.extend(undone.map(|at| (at, bucket.receipt(cost, now))));
+                due.extend(undone.map(|at| (at, state.receipt(cost, now))));
                 history.push((now, *quota, if undone.is_some() { 0 } else { cost }));
             }
             let mut exact = State::fresh(&quotas[1]);
@@ -246,7 +254,7 @@ proptest! {
                 exact.fill_until(exact.tat.max(*at).saturating_add_ns(kept * quota.interval_ns()), *at);
             }
             // A conversion rounds up.
-            prop_assert!(bucket.state().tat.max(now).saturating_add_ns(1000) >= exact.tat.max(now));
+            prop_assert!(state.tat.max(now).saturating_add_ns(1000) >= exact.tat.max(now));
         }
     }
 }
