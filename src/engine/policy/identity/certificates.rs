@@ -1,14 +1,16 @@
 //! Names in client certificates.
 
+use std::sync::Arc;
+
 /// The names in a verified client certificate. Each list is in the order of the certificate, without empty names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
     /// Common names of the subject.
-    pub subject_cn: Vec<Box<str>>,
+    pub subject_cn: Vec<Arc<str>>,
     /// DNS names of the subject alternative names, in lower case.
-    pub san_dns: Vec<Box<str>>,
+    pub san_dns: Vec<Arc<str>>,
     /// URIs of the subject alternative names.
-    pub san_uri: Vec<Box<str>>,
+    pub san_uri: Vec<Arc<str>>,
 }
 
 /// The kind of name in a client certificate that is the identity. A certificate with several names of the kind is
@@ -25,7 +27,7 @@ pub enum CertificateName {
 
 impl CertificateName {
     /// All names of this kind in a certificate.
-    pub fn of(self, certificate: &Certificate) -> &[Box<str>] {
+    pub fn of(self, certificate: &Certificate) -> &[Arc<str>] {
         match self {
             Self::SubjectCn => &certificate.subject_cn,
             Self::SanDns => &certificate.san_dns,
