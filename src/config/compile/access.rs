@@ -85,7 +85,8 @@ pub(super) fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
 }
 
 /// Compiles `[access]`, if it is present. Notes and leaves out invalid entries; the configuration is invalid then.
-pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>, Bypass) {
+/// `identities` is empty if one of them has an error.
+pub(super) fn access(root: &Table<'_>, names: &[String], identities: &[Identity]) -> (Option<Access>, Bypass) {
     let table = root.table("access");
     if !table.is_present() {
         return (None, Bypass::default());
@@ -120,11 +121,11 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
                 spec.paths.push((path.into_inner(), rule));
             }
         }
-        for (index, value) in identity_values(&entries, identities, rule, &mut values) {
+        for (index, value) in identity_values(&entries, (names, identities), rule, &mut values) {
             spec.identities.push((index, value, rule));
         }
     }
-    spec.require = require(&table, identities, &PlanSources::of(root));
+    spec.require = require(&table, names, &PlanSources::of(root));
     warn_of_spellings(root, &table);
     let bypass = Bypass::of(&spec);
     (Some(Access::new(spec)), bypass)
@@ -170,7 +171,7 @@ fn warn_of_opened_path(allow: &Table<'_>, path: &Located<PathPattern>, denied: &
 /// The values that `identity` lists, each with the index of its identity.
 fn identity_values(
     entries: &Table<'_>,
-    identities: &[String],
+    (names, identities): (&[String], &[Identity]),
     rule: AccessRule,
     seen: &mut Seen<(usize, Box<str>)>,
 ) -> Vec<(usize, Box<str>)> {
@@ -181,7 +182,7 @@ fn identity_values(
     let table = entries.table("identity");
     let mut all = Vec::new();
     for (name, values) in table.named_lists(value) {
-        let index = match identity(name.get_ref(), identities) {
+        let index = match identity(name.get_ref(), names) {
             Ok(index) => index,
             Err(fault) => {
                 table.fault(name.get_ref(), name.span(), fault);
@@ -190,7 +191,8 @@ fn identity_values(
         };
         for value in values {
             let entry = AccessEntry { name: None, rule, span: value.span() };
-            let about = (index, value.into_inner());
+            let spelled = identities.get(index).map(|identity| identity.source.spelled(value.get_ref()).into());
+            let about = (index, spelled.unwrap_or_else(|| value.into_inner()));
             if entry.is_first(&table, name.get_ref(), about.clone(), seen) {
                 all.push(about);
             }

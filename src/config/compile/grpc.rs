@@ -229,8 +229,9 @@ fn check_literal(
     policy: &Policy,
 ) {
     let (Some(literal), Some(part)) = (text.literal(), limit.key.get(index)) else { return };
-    let prefixes = policy.client_ip.prefixes;
-    let keyed = Keyed { parts: Some(&limit.key), routes: &limit.matches.paths, prefixes, paths: policy.paths };
+    let (prefixes, identities) = (policy.client_ip.prefixes, &*policy.identities);
+    let (parts, routes) = (Some(&*limit.key), &*limit.matches.paths);
+    let keyed = Keyed { parts, routes, prefixes, identities, paths: policy.paths };
     if let Err(fault) = check_part(literal, part, &keyed) {
         table.fault("PART", span, Fault { help: None, ..fault });
     }

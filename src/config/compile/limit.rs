@@ -26,7 +26,7 @@ use crate::config::schema::words;
 use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::{
-    AfterResponse, Allowed, Cost, Except, KeyPart, Limit, Match, Mode, Settle, SettleBy, Stage,
+    AfterResponse, Allowed, Cost, Except, Identity, KeyPart, Limit, Match, Mode, Settle, SettleBy, Stage,
 };
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
@@ -38,24 +38,24 @@ on_limit = "hold"
 hold = { max_wait = "forever", max_waiting = 1000 }
 "#;
 
-/// Compiles all limits; `None` if one has an error. `identities` are the names that keys may use, `prefixes` is the
-/// counted prefix of an address in bits.
+/// Compiles all limits; `None` if one has an error. `names` are the names that keys may use, of identities that may have
+/// errors. `prefixes` is the counted prefix of an address in bits.
 pub(super) fn limits(
     root: &Table<'_>,
-    identities: &[String],
+    (names, identities): (&[String], &[Identity]),
     prefixes: Prefixes,
     fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     if is_none(root.get("limit")) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
-        return limits(&Table::root(root.context, document.get_ref()), &[], prefixes, fleet, overrides);
+        return limits(&Table::root(root.context, document.get_ref()), (&[], &[]), prefixes, fleet, overrides);
     }
-    let mut names = Names::new();
+    let mut limit_names = Names::new();
     let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans") || root.has("grpc"));
-    let around = Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides };
+    let around = Around { names, identities, prefixes, fleet, has_snapshot, has_plans, overrides };
     let read = |(index, table): (usize, &Table<'_>)| {
-        let (limit, candidate) = limit(table, &around, &mut names)?;
+        let (limit, candidate) = limit(table, &around, &mut limit_names)?;
         rate_warnings::of(table, &limit, has_snapshot);
         let candidate = candidate.map(|candidate| Limit { candidate_of: Some(index), ..candidate });
         Some((limit, candidate))
@@ -74,8 +74,10 @@ pub(in crate::config) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
 
 /// Facts about the rest of the configuration that a limit needs.
 struct Around<'a> {
-    /// Names that keys may use.
-    identities: &'a [String],
+    /// Names of identities that keys may use.
+    names: &'a [String],
+    /// All identities; empty if one has an error.
+    identities: &'a [Identity],
     /// The counted prefix of an IPv6 address, in bits.
     prefixes: Prefixes,
     fleet: &'a Fleet<'a>,
@@ -89,21 +91,20 @@ struct Around<'a> {
 /// The position of the first use of each name.
 type Names = HashMap<String, Range<usize>>;
 
-fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(Limit, Option<Limit>)> {
-    let &Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides: set } = around;
-    let (name, match_table) = (name(table, names), table.table("match"));
+fn limit(table: &Table<'_>, around: &Around<'_>, limit_names: &mut Names) -> Option<(Limit, Option<Limit>)> {
+    let &Around { names, identities, prefixes, fleet, has_snapshot, has_plans, overrides: set } = around;
+    let (name, match_table) = (name(table, limit_names), table.table("match"));
     let (stage, mode) = (table.choice("stage", &words::STAGES), table.choice("mode", &words::MODES));
     let matches = conditions(table, &match_table);
     let except = except(&table.table("except"));
     let enforced_percent = enforced_percent(table, mode);
     let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
-    let key =
-        key::key(table, identities, stage, (mode, is_partial), match_table.has("path").then_some(&*matches.paths));
+    let key = key::key(table, names, stage, (mode, is_partial), match_table.has("path").then_some(&*matches.paths));
     let (word, sharing) = (table.choice("on_limit", &words::ON_LIMIT), fleet.strategy(table));
     let scheme = Scheme::of(table, word, sharing.as_ref());
     // After an error in a part of the key, the texts of keys cannot be checked.
     let parts = key.as_deref().filter(|parts| parts.len() == table.items(fair_share::key_option(table)).len());
-    let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };
+    let keyed = Keyed { parts, routes: &matches.paths, prefixes, identities, paths: table.context.paths.get() };
     let allowed::CompiledAllowed { allowed, mut capacities, dropping } = allowed::compile(table, &scheme, &keyed);
     let candidate = Candidate::of(table, &scheme, key.as_deref(), allowed.as_ref(), (fleet, sharing.as_ref()));
     capacities.extend(candidate.iter().flatten().map(Candidate::capacity));

@@ -10,7 +10,7 @@ use super::matching;
 use crate::config::reader::{Fault, Problem, Table, did_you_mean, nearest};
 use crate::engine::limit::Key;
 use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{HostPattern, KeyPart, KeySecret, PathPattern, key_of_marked_id, path};
+use crate::engine::policy::{HostPattern, Identity, KeyPart, KeySecret, PathPattern, key_of_marked_id, path};
 
 /// How the keys of a limit are made.
 pub(super) struct Keyed<'k> {
@@ -19,13 +19,15 @@ pub(super) struct Keyed<'k> {
     /// The values of `route`.
     pub(super) routes: &'k [PathPattern],
     pub(super) prefixes: Prefixes,
+    /// All identities; empty if one has an error.
+    pub(super) identities: &'k [Identity],
     pub(super) paths: path::PathRules,
 }
 
 impl Keyed<'_> {
     /// The key of a text under a fixed secret. Two texts have one key under this secret if they have one under any.
     pub(super) fn key_of(&self, text: &str) -> Option<Key> {
-        KeySecret::new([0; 16]).key_of_text(self.parts?, text, self.prefixes)
+        KeySecret::new([0; 16]).key_of_text(self.parts?, text, self.prefixes, self.identities)
     }
 }
 

@@ -6,7 +6,8 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::super::{Config, Diagnostics};
 use super::UPSTREAM;
-use crate::engine::policy::{CertificateName, IdentitySource};
+use crate::engine::policy::access::AccessRule;
+use crate::engine::policy::{CertificateName, IdentitySource, Principal};
 use crate::fleet::stores::driver::{Password, Servers};
 
 /// A folder with `a` and `b`, each `.pem` and `.key`, and files that are neither.
@@ -68,6 +69,28 @@ tls = 'san_uri'";
     let files: Vec<_> = config.sources.paths().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(files, ["a.pem", "a.key", "b.pem", "b.key"], "all of them are watched");
     assert!(compile(folder.path(), "").unwrap().proxy.tls.is_none());
+}
+
+/// Requests have the DNS names of certificates in lower case.
+#[test]
+fn dns_names_of_clients_are_compared_in_lower_case() {
+    let text = |name: &str, other: &str| {
+        format!(
+            "[server.tls]\n{A}\nclient_ca = 'b.pem'\n[identity.device]\ntls = '{name}'\n\
+             [access]\ndeny.identity.device = 'Cam.Test'\n[[limit]]\nname = 'l'\nkey = ['device']\nrate = '1/s'\n\
+             overrides = {{ 'Cam.test' = '2/s', '{other}' = '3/s' }}"
+        )
+    };
+    let folder = folder();
+    for (name, denied) in [("san_dns", "cam.test"), ("san_uri", "Cam.Test"), ("subject_cn", "Cam.Test")] {
+        let access = compile(folder.path(), &text(name, "other")).unwrap().policy.access.unwrap();
+        for value in ["cam.test", "Cam.Test"] {
+            let rule = access.by_identity(0, &Principal::Claim(value.into()));
+            assert_eq!(rule, (value == denied).then_some(AccessRule::Deny), "{name} {value}");
+        }
+    }
+    assert!(compile(folder.path(), &text("san_uri", "cam.Test")).is_ok());
+    assert!(brief(&text("san_dns", "cam.Test")).contains("this key occurs twice"));
 }
 
 #[test]

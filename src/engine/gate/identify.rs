@@ -228,8 +228,9 @@ impl RequestIdentities<'_, '_, '_> {
 /// The principal of an identity that an operator states as `text`: as the value of a request is shown and compared.
 pub(super) fn stated_principal(identity: Option<&Identity>, text: &Arc<str>) -> Principal<'static> {
     match identity.map(|identity| &identity.source) {
-        Some(IdentitySource::Jwt { .. } | IdentitySource::ApiKeys { .. }) | None => Principal::Claim(Arc::clone(text)),
-        Some(IdentitySource::Header(..) | IdentitySource::Certificate(_)) => Principal::Joined(text.as_bytes().into()),
+        Some(IdentitySource::Header(..)) => Principal::Joined(text.as_bytes().into()),
+        Some(source) => Principal::Claim(source.spelled(text).into()),
+        None => Principal::Claim(Arc::clone(text)),
     }
 }
 
@@ -258,7 +259,7 @@ fn look_up<'l, 'f>(
     let (header, verifier) = match &identity.source {
         IdentitySource::Certificate(name) => {
             return match facts.certificate.map(|certificate| name.of(certificate)) {
-                Some([only]) => Ok(Some(Found { principal: Principal::Bytes(only.as_bytes()), plan: None })),
+                Some([only]) => Ok(Some(Found { principal: Principal::Claim(Arc::clone(only)), plan: None })),
                 Some([_, ..]) => Err(wrong(identity, IdentityError::Several)),
                 Some([]) | None => Ok(None),
             };

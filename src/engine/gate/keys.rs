@@ -150,7 +150,7 @@ impl Gate {
             KeyName::Parts(named) => texts(live, index, named)?,
         };
         let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.prefixes);
+        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.prefixes, &live.policy.identities);
         let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
         let part =
             |(part, text)| (live.policy.part_name(part).into_owned(), live.policy.shown_text(&self.secret, part, text));
@@ -377,7 +377,8 @@ pub(super) fn check<'l>(live: &'l Live, found: &FoundKey, plan: Option<&str>) ->
     let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
     let texts = found.texts.as_deref().map(|texts| texts.iter().map(String::as_str).collect::<Vec<_>>());
     // The part of a key without texts is unknown.
-    let percentile = texts.map_or(0, |texts| limit.percentile(&texts, live.policy.client_ip.prefixes));
+    let percentile =
+        texts.map_or(0, |texts| limit.percentile(&texts, live.policy.client_ip.prefixes, &live.policy.identities));
     let check = LimitCheck { state, applied, variant, is_queued: false, percentile };
     let is_enforced = check.mode() == Mode::Enforce;
     let mut check = Charge::new(&state.table, found.key, rule, 0, is_enforced, check);

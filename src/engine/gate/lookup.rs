@@ -77,7 +77,7 @@ impl Gate {
             }
         }
         let text = texts.join("|");
-        let key = self.secret.key_of_text(&limit.key, &text, live.policy.client_ip.prefixes);
+        let key = self.secret.key_of_text(&limit.key, &text, live.policy.client_ip.prefixes, &live.policy.identities);
         Ok(key.and_then(|key| known_text(live, index, key)).unwrap_or(text))
     }
 

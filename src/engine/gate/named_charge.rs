@@ -159,10 +159,10 @@ impl Gate {
             return Err(ChargeError::InFlight);
         }
         let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let prefixes = live.policy.client_ip.prefixes;
-        let key = self.secret.key_of_texts(&limit.key, &parts, prefixes);
+        let (prefixes, identities) = (live.policy.client_ip.prefixes, &live.policy.identities);
+        let key = self.secret.key_of_texts(&limit.key, &parts, prefixes, identities);
         let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
-        let percentile = limit.percentile(&parts, prefixes);
+        let percentile = limit.percentile(&parts, prefixes, identities);
         let plan = plan.filter(|plan| !plan.is_empty());
         Ok(NamedCharge { limit: index, key, percentile, texts, plan, units, requested: None })
     }

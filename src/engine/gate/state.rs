@@ -22,7 +22,6 @@ use super::top_keys::{RefusedKeys, RefusedNetworks};
 use crate::base::telemetry::{LimitMetrics, Metrics};
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::{Algorithm, BACKDATE_NS_MAX, Key};
-use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::jwt::Claimed;
 use crate::engine::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Strategy, Variant};
 use crate::engine::store::stream::Link;
@@ -198,8 +197,7 @@ impl Gate {
         stores: &[RemoteStore],
     ) -> Live {
         self.refusal_log.follow(policy.refusal_log);
-        let prefixes = policy.client_ip.prefixes;
-        let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefixes))).collect();
+        let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, &policy))).collect();
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let part = |limit: &Limit| Some(known.get(&limit.name)?.rate.follow(limit.adapt?));
         let policy = policy.adapted(|_, limit| part(limit)).unwrap_or(policy);
@@ -281,8 +279,10 @@ impl Gate {
         }
     }
 
-    fn overrides(&self, limit: &Limit, prefixes: Prefixes) -> Overrides {
-        let keys = limit.allowed.overrides.iter().map(|(text, _)| self.secret.key_of_text(&limit.key, text, prefixes));
+    fn overrides(&self, limit: &Limit, policy: &Policy) -> Overrides {
+        let (prefixes, identities) = (policy.client_ip.prefixes, &policy.identities);
+        let key = |text: &str| self.secret.key_of_text(&limit.key, text, prefixes, identities);
+        let keys = limit.allowed.overrides.iter().map(|(text, _)| key(text));
         let variants = (0..=u16::MAX).map(Variant::Override);
         keys.zip(variants).filter_map(|(key, variant)| Some((key?, variant))).collect()
     }

@@ -464,7 +464,7 @@ impl Script {
     fn key(&self, what: &str) -> (&Limit, Key) {
         let (limit, text) = what.split_once('=').unwrap();
         let limit = &self.limits[limit];
-        (limit, self.gate.secret.key_of_text(&limit.key, text, Prefixes::default()).unwrap())
+        (limit, self.gate.secret.key_of_text(&limit.key, text, Prefixes::default(), &[]).unwrap())
     }
 
     async fn until(&self, at: &str) {

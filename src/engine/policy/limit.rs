@@ -11,6 +11,7 @@ use super::body_member::BodyMember;
 use super::cost::{Cost, CostSource};
 use super::facts::Facts;
 use super::identity::client_ip::Prefixes;
+use super::identity::sources::Identity;
 use super::keys::key::KeySecret;
 use super::keys::part::KeyPart;
 use super::matching::conditions::{Except, Match};
@@ -197,8 +198,8 @@ impl Limit {
 
     /// The percentile of the key with these texts, on all replicas and in all processes. Zero if no part of the keys is left
     /// out, or a text is not valid.
-    pub fn percentile(&self, texts: &[&str], prefixes: Prefixes) -> u8 {
-        let hash = || KeySecret::public().key_of_texts(&self.key, texts, prefixes);
+    pub fn percentile(&self, texts: &[&str], prefixes: Prefixes, identities: &[Identity]) -> u8 {
+        let hash = || KeySecret::public().key_of_texts(&self.key, texts, prefixes, identities);
         if self.is_partly_enforced() { hash().map_or(0, Key::percentile) } else { 0 }
     }
 

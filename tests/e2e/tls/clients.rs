@@ -92,6 +92,28 @@ fn the_names_in_a_certificate_are_identities() {
     assert_eq!(status(&lab, Some(&first)), Some(200));
 }
 
+/// Names are compared byte by byte, but those of the DNS in lower case.
+#[test]
+fn a_list_names_one_certificate() {
+    let authority = Cert::authority();
+    let first = authority.client("Acme, Inc.", &["a.test"], &[]);
+    let second = authority.client("Acme,Inc.", &["b.test"], &[]);
+    for (name, denied, expected) in [
+        ("subject_cn", "Acme, Inc.", [403, 200, 429]),
+        ("subject_cn", "Acme,Inc.,", [200, 200, 429]),
+        ("subject_cn", "acme,inc.", [200, 200, 429]),
+        ("san_dns", "A.Test", [403, 200, 429]),
+    ] {
+        let rest = format!(
+            "[identity.device]\ntls = \"{name}\"\n[access]\ndeny.identity.device = \"{denied}\"\n\
+             [[limit]]\nname = \"l\"\nkey = [\"device\"]\nrate = \"1/h\"\n"
+        );
+        let lab = Lab::with(Upstream::start(), "client_ca = \"clients.pem\"", "", &rest, &[("clients", &authority)]);
+        let found = [&first, &second, &second].map(|own| status(&lab, Some(own)).unwrap());
+        assert_eq!(found, expected, "{name} {denied}");
+    }
+}
+
 /// A resumed session would skip the check of the certificate, which may have expired.
 #[test]
 fn a_session_with_a_client_certificate_is_not_resumed() {

@@ -147,7 +147,7 @@ async fn a_higher_bound_wakes_held_requests() {
     let first: Vec<_> = std::iter::from_fn(|| sent_on(gate, live)).collect();
     let Step::Wait(waiting) = ask(gate, live, &headers(&[])) else { panic!("the limit is full") };
     let held = tokio::spawn(async move { waiting.wait(&NoStore).await.is_ok() });
-    let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+    let key = gate.secret.key_of_texts(&[], &[], Prefixes::default(), &[]).unwrap();
     let (state, rule) = (&live.states[0], &live.policy.limits()[0].allowed.usual);
     for _ in 0..600 {
         tokio::time::sleep(SERVICE).await;

@@ -543,7 +543,7 @@ async fn a_release_wakes_all_keys_of_its_bucket() {
     let gate = new_gate();
     let limit = parse_limit(&["a", "1", "1h", "1", "concurrency=1", "hold=forever", "max_keys=0"]);
     let bucket =
-        |value: &str| gate.secret.key_of_texts(&limit.key, &[value], Prefixes::default()).unwrap().second % 4096;
+        |value: &str| gate.secret.key_of_texts(&limit.key, &[value], Prefixes::default(), &[]).unwrap().second % 4096;
     let mut values = HashMap::new();
     let [one, other] = (0..)
         .find_map(|number: u32| {

@@ -44,7 +44,7 @@ async fn the_part_is_stable_and_grows() {
 #[tokio::test(start_paused = true)]
 async fn keys_that_are_left_out_pass() {
     let one = Limit { enforced_percent: 1, ..limit("a", 1, "1h", 1, OnLimit::Reject) };
-    assert_eq!(one.percentile(&["k"], Prefixes::default()), 28);
+    assert_eq!(one.percentile(&["k"], Prefixes::default(), &[]), 28);
     for action in ["hold=forever", "delay=1s,5s", "reject ban=1/1s,10s,1h", "reject"] {
         check(&format!(
             "

@@ -492,7 +492,7 @@ async fn mirrors_are_visited_under_the_rules_of_their_plans() {
             pass.charged.commit(true);
         }
         let [of_plan, other] =
-            ["k", "other"].map(|text| gate.secret.key_of_text(&limit.key, text, Prefixes::default()).unwrap());
+            ["k", "other"].map(|text| gate.secret.key_of_text(&limit.key, text, Prefixes::default(), &[]).unwrap());
         for rule in [&plan, &reloaded] {
             with(rule);
             let mut visited = HashMap::new();
@@ -510,7 +510,7 @@ async fn a_mirror_of_requests_in_flight_is_forgotten() {
     let stores = [redis.store(OnFailure::Split)];
     let limit = parse_limit(&["a", "1", "1h", "1", "reject", "concurrency=5", "redis=2"]);
     let live = install_with(gate, [limit.clone()], CAPS, &stores);
-    let key = gate.secret.key_of_text(&limit.key, "k", Prefixes::default()).unwrap();
+    let key = gate.secret.key_of_text(&limit.key, "k", Prefixes::default(), &[]).unwrap();
     let elsewhere = |units| redis.settle("a", key, &limit.allowed.usual, units);
     let keys_after_sweep = || {
         gate.sweep();
@@ -634,7 +634,7 @@ async fn a_denial_by_the_store_knows_the_identity() {
     let policy = policy(vec![limit.clone()], vec![seller]);
     let live: &'static Live =
         Box::leak(Box::new(gate.install_with(policy, CAPS, Arc::new(TokenCache::new(10)), &stores)));
-    let key = gate.secret.key_of_text(&limit.key, "aaaaaaaa", Prefixes::default()).unwrap();
+    let key = gate.secret.key_of_text(&limit.key, "aaaaaaaa", Prefixes::default(), &[]).unwrap();
     redis.settle("every", key, &limit.allowed.usual, 1);
     let fields = headers(&["seller=aaaaaaaa"]);
     assert!(answer(ask(gate, live, &fields), &redis, &fields).await.is_err());

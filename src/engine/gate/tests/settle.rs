@@ -242,7 +242,7 @@ async fn a_window_gets_no_units_of_the_one_before() {
             let next = send().await;
             answer(&mut first, Answer { field: Some("0"), ..OK });
             drop((first, next));
-            let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+            let key = gate.secret.key_of_texts(&[], &[], Prefixes::default(), &[]).unwrap();
             let here = live.states[0].table.peek(key, &rule, 0, gate.clock.now()).remaining;
             let there = if is_remote { redis.remaining("l", key, &rule) } else { here };
             assert_eq!((here, there), (998, 998), "{rule:?} {after} {is_remote} {is_refund}");
@@ -252,7 +252,7 @@ async fn a_window_gets_no_units_of_the_one_before() {
 
 /// The units that remain of the limit `l`, in its store if it has one.
 fn remaining(gate: &Gate, live: &Live, rule: &Algorithm, redis: Option<&FakeRedis>) -> u64 {
-    let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+    let key = gate.secret.key_of_texts(&[], &[], Prefixes::default(), &[]).unwrap();
     match redis {
         Some(redis) => redis.remaining("l", key, rule),
         None => live.states[0].table.peek(key, rule, 0, gate.clock.now()).remaining,
@@ -326,7 +326,7 @@ async fn check_settlements(changes: &[String], first: &str) {
         for change in changes {
             let (live, rule) = (with(change), algorithm(change));
             // The table notes which keys have another rate.
-            let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+            let key = gate.secret.key_of_texts(&[], &[], Prefixes::default(), &[]).unwrap();
             live.states[0].table.adopt_rule(key, &rule, gate.clock.now());
             assert_eq!(remaining(gate, live, &rule, None), 200, "{changes:?}");
         }
@@ -515,7 +515,7 @@ async fn a_store_hears_of_the_final_costs() {
         let redis = FakeRedis::new(gate.clock);
         let limit = Limit { strategy: Strategy::Redis { store: 0, replicas: 1 }, ..limit };
         let (rule, key) =
-            (limit.allowed.usual.clone(), gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap());
+            (limit.allowed.usual.clone(), gate.secret.key_of_texts(&[], &[], Prefixes::default(), &[]).unwrap());
         let live = install_with(gate, [limit], CAPS, &[redis.store(OnFailure::Split)]);
         let spend = Spend { limit: "l", key: &[], plan: None, units: 1 };
         gate.spend(live, spend, gate.clock.now()).unwrap();
@@ -696,7 +696,7 @@ async fn a_request_that_was_not_charged_is_not_settled() {
                 answer(&mut bill, Answer { field: Some(cost), ..OK });
             }
         }
-        let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+        let key = gate.secret.key_of_texts(&[], &[], Prefixes::default(), &[]).unwrap();
         assert_eq!(redis.remaining("l", key, &rule), left, "{trouble:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! The identities that the configuration declares, and the principal of a request for one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::HeaderName;
@@ -52,6 +53,22 @@ impl IdentitySource {
     pub fn is_verified(&self) -> bool {
         !matches!(self, Self::Header(..))
     }
+
+    /// The header that has the value, the token or the key.
+    pub fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(header, _) | Self::Jwt { header, .. } | Self::ApiKeys { header, .. } => Some(header),
+            Self::Certificate(_) => None,
+        }
+    }
+
+    /// `text` as a value of this source is spelled: DNS names of certificates are in lower case.
+    pub fn spelled<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self {
+            Self::Certificate(CertificateName::SanDns) => text.to_ascii_lowercase().into(),
+            _ => text.into(),
+        }
+    }
 }
 
 /// The treatment of requests without an identity.
@@ -68,11 +85,11 @@ pub enum OnMissing {
 /// The principal of a request for one identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal<'a> {
-    /// A value of a header or a certificate.
+    /// A value of a header.
     Bytes(&'a [u8]),
     /// Several header values, joined as one list.
     Joined(Arc<[u8]>),
-    /// A value of a verified claim, or the name of the owner of an API key.
+    /// A verified value: of a claim, the owner of an API key, or a name in a certificate. Every byte of it counts.
     Claim(Arc<str>),
     /// No value; all such requests share one principal.
     Anonymous,

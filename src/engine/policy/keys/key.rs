@@ -34,7 +34,7 @@ use crate::engine::limit::Key;
 use crate::engine::policy::body_member::boolean;
 use crate::engine::policy::facts::Facts;
 use crate::engine::policy::identity::client_ip::Prefixes;
-use crate::engine::policy::identity::sources::Principal;
+use crate::engine::policy::identity::sources::{Identity, IdentitySource, Principal};
 use crate::engine::policy::matching::pattern::parameter;
 use crate::engine::policy::matching::values::{AmbiguousValue, as_read, compared, in_cookie, in_header, in_query};
 use crate::engine::units::RequestValue;
@@ -182,7 +182,7 @@ impl KeySecret {
                 KeyPart::Identity(index) => match principals.get(*index).unwrap_or(&Principal::Anonymous) {
                     Principal::Bytes(bytes) => message.write_text(&as_read(bytes)),
                     Principal::Joined(bytes) => message.write_text(&as_read(bytes)),
-                    Principal::Claim(claim) => message.write_text(&as_read(claim.as_bytes())),
+                    Principal::Claim(claim) => message.write_text(claim.as_bytes()),
                     Principal::Anonymous => message.write_absent(),
                     Principal::Ip => message.write_address(facts.client_ip, prefixes),
                 },
@@ -210,29 +210,41 @@ impl KeySecret {
         Ok(message.key())
     }
 
-    /// The key that `texts` name, one text for each part. `None` if an address is invalid, or the numbers of parts and
-    /// texts differ.
-    pub fn key_of_texts(&self, parts: &[KeyPart], texts: &[&str], prefixes: Prefixes) -> Option<Key> {
+    /// The key that `texts` name, one text for each part. `identities` are those of the policy. `None` if an address is
+    /// invalid, or the numbers of parts and texts differ.
+    pub fn key_of_texts(
+        &self,
+        parts: &[KeyPart],
+        texts: &[&str],
+        prefixes: Prefixes,
+        identities: &[Identity],
+    ) -> Option<Key> {
         if parts.len() != texts.len() {
             return None;
         }
         let mut message = self.message();
         for (part, text) in parts.iter().zip(texts) {
-            let text = text.as_bytes();
             match part {
                 KeyPart::Ip | KeyPart::Network { .. } => {
                     let prefixes = part.prefixes(prefixes);
-                    message.write_address(prefixes.parse(str::from_utf8(text).ok()?)?, prefixes);
+                    message.write_address(prefixes.parse(text)?, prefixes);
                 }
-                KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
-                KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Json(_) => message.write_value(Some(text)),
+                KeyPart::Identity(index) => match identities.get(*index).map(|identity| &identity.source) {
+                    Some(IdentitySource::Header(..)) => message.write_text(&as_read(text.as_bytes())),
+                    Some(source) => message.write_text(source.spelled(text).as_bytes()),
+                    None => message.write_text(text.as_bytes()),
+                },
+                KeyPart::Header(..) => message.write_text(&as_read(text.as_bytes())),
+                KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Json(_) => {
+                    message.write_value(Some(text.as_bytes()));
+                }
                 KeyPart::Path
                 | KeyPart::Uri
                 | KeyPart::Route
                 | KeyPart::Parameter(_)
                 | KeyPart::Host
                 | KeyPart::Method
-                | KeyPart::Named(_) => message.write_text(text),
+                | KeyPart::Named(_) => message.write_text(text.as_bytes()),
             }
         }
         Some(message.key())
@@ -240,12 +252,18 @@ impl KeySecret {
 
     /// The key that the text of an override names. `|` separates the texts of several parts, and `#` is before an id.
     /// `None` as for [`KeySecret::key_of_texts`].
-    pub fn key_of_text(&self, parts: &[KeyPart], text: &str, prefixes: Prefixes) -> Option<Key> {
+    pub fn key_of_text(
+        &self,
+        parts: &[KeyPart],
+        text: &str,
+        prefixes: Prefixes,
+        identities: &[Identity],
+    ) -> Option<Key> {
         if let Some(key) = key_of_marked_id(text).filter(|_| !parts.is_empty()) {
             return Some(key);
         }
         let texts: SmallVec<[&str; 4]> = if parts.len() > 1 { text.split('|').collect() } else { [text][..].into() };
-        self.key_of_texts(parts, &texts, prefixes)
+        self.key_of_texts(parts, &texts, prefixes, identities)
     }
 
     fn message(&self) -> Message {
@@ -347,7 +365,8 @@ fn ipv4(ip: Ipv4Addr) -> [u8; 5] {
 mod tests {
     use super::*;
     use crate::base::fields::FieldBuf;
-    use crate::engine::policy::Repeated;
+    use crate::engine::policy::api_keys::ApiKeys;
+    use crate::engine::policy::{CertificateName, OnMissing, Repeated};
     use http::{HeaderName, Method};
 
     /// The facts of a request that `key` uses.
@@ -424,7 +443,7 @@ mod tests {
     fn a_parameter_is_the_text_of_its_value() {
         let parts = [KeyPart::Parameter("tenant".into())];
         let of = |path| key_of(&parts, 64, &KeyedRequest { path, route: "/t/{tenant}/{*rest}", ..NOTHING });
-        let text = KeySecret::new([7; 16]).key_of_texts(&parts, &["a"], Prefixes::default());
+        let text = KeySecret::new([7; 16]).key_of_texts(&parts, &["a"], Prefixes::default(), &[]);
         assert_eq!((Some(of("/t/a/")), of("/t/a/b")), (text, of("/t/a/c/d")));
         assert_ne!(of("/t/a/b"), of("/t/b/a"));
     }
@@ -448,14 +467,15 @@ mod tests {
     #[test]
     fn the_hash_of_several_texts_is_standard() {
         let parts = [KeyPart::Host, KeyPart::Path];
-        let key = KeySecret::new([7; 16]).key_of_texts(&parts, &["h", "/a"], Prefixes::default());
+        let key = KeySecret::new([7; 16]).key_of_texts(&parts, &["h", "/a"], Prefixes::default(), &[]);
         assert_eq!(key, Some(Key { first: 0xf8ff_af9b_447b_b878, second: 0x8ebc_c659_9a8f_b8f2 }));
     }
 
     #[test]
     fn other_hashes_of_a_secret_differ() {
         let [one, other] = [7, 8].map(|byte| KeySecret::new([byte; 16]));
-        let [a, b] = ["a", "b"].map(|text| one.key_of_texts(&[KeyPart::Path], &[text], Prefixes::default()).unwrap());
+        let [a, b] =
+            ["a", "b"].map(|text| one.key_of_texts(&[KeyPart::Path], &[text], Prefixes::default(), &[]).unwrap());
         let answer = |key, texts: &[Option<&[u8]>]| one.of_answer(key, texts);
         let all = [
             one.proof(),
@@ -505,7 +525,7 @@ mod tests {
                 check(&header, &with_header(value), &with_header(spelling), equal);
                 let texts = [value, spelling].map(|text| str::from_utf8(text).unwrap_or("abc"));
                 let [named, other] =
-                    texts.map(|text| KeySecret::new([7; 16]).key_of_text(&header, text, Prefixes::default()));
+                    texts.map(|text| KeySecret::new([7; 16]).key_of_text(&header, text, Prefixes::default(), &[]));
                 assert_eq!(named, Some(key_of(&header, 64, &with_header(value))));
                 assert_eq!(named == other, equal);
                 let joined: std::sync::Arc<[u8]> = spelling.into();
@@ -523,13 +543,48 @@ mod tests {
     }
 
     #[test]
+    fn every_byte_of_a_verified_value_counts() {
+        let (part, secret) = ([KeyPart::Identity(0)], KeySecret::new([7; 16]));
+        let name = HeaderName::from_static("x-a");
+        let owners = || IdentitySource::ApiKeys {
+            header: name.clone(),
+            keys: Box::new(ApiKeys::new("keys".into(), Vec::new())),
+            is_forwarded: false,
+        };
+        for (source, spelling, same_request, same_text) in [
+            (owners(), "alice,", false, false),
+            (owners(), " alice", false, false),
+            (owners(), "alice\u{85}", false, false),
+            (owners(), "Alice", false, false),
+            (IdentitySource::Certificate(CertificateName::SubjectCn), "alice,", false, false),
+            (IdentitySource::Certificate(CertificateName::SanUri), "Alice", false, false),
+            // Requests have these names in lower case.
+            (IdentitySource::Certificate(CertificateName::SanDns), "Alice", false, true),
+            (IdentitySource::Certificate(CertificateName::SanDns), "alice ", false, false),
+            (IdentitySource::Header(name.clone(), Repeated::Reject), " alice,", true, true),
+        ] {
+            let is_verified = source.is_verified();
+            let identities = [Identity { name: "a".into(), source, on_missing: OnMissing::Ip, is_plain: false }];
+            let of_request = |text: &'static str| {
+                let principal =
+                    if is_verified { Principal::Claim(text.into()) } else { Principal::Bytes(text.as_bytes()) };
+                key_of(&part, 64, &KeyedRequest { principals: vec![principal], ..NOTHING })
+            };
+            let of_text = |text| secret.key_of_text(&part, text, Prefixes::default(), &identities);
+            assert_eq!(of_text("alice"), Some(of_request("alice")), "{identities:?}");
+            assert_eq!(of_request(spelling) == of_request("alice"), same_request, "{identities:?} {spelling:?}");
+            assert_eq!(of_text(spelling) == of_text("alice"), same_text, "{identities:?} {spelling:?}");
+        }
+    }
+
+    #[test]
     fn a_text_names_all_parts() {
         let secret = KeySecret::new([7; 16]);
         let two = [KeyPart::Host, KeyPart::Path];
-        let key = |parts: &[KeyPart], text| secret.key_of_text(parts, text, Prefixes::default());
-        assert_eq!(key(&two, "h|/a"), secret.key_of_texts(&two, &["h", "/a"], Prefixes::default()));
+        let key = |parts: &[KeyPart], text| secret.key_of_text(parts, text, Prefixes::default(), &[]);
+        assert_eq!(key(&two, "h|/a"), secret.key_of_texts(&two, &["h", "/a"], Prefixes::default(), &[]));
         assert!(key(&two, "h|/a").is_some() && key(&two, "h").is_none() && key(&two, "h|/a|b").is_none());
-        assert_eq!(key(&two[..1], "h|/a"), secret.key_of_texts(&two[..1], &["h|/a"], Prefixes::default()));
+        assert_eq!(key(&two[..1], "h|/a"), secret.key_of_texts(&two[..1], &["h|/a"], Prefixes::default(), &[]));
     }
 
     #[test]
@@ -611,7 +666,7 @@ mod tests {
             let of = |(path, query)| KeyedRequest { path, query, ..NOTHING };
             check(&[KeyPart::Uri], &of(left), &of(right), equal);
         }
-        let named = KeySecret::new([7; 16]).key_of_texts(&[KeyPart::Uri], &["/a?b"], Prefixes::default());
+        let named = KeySecret::new([7; 16]).key_of_texts(&[KeyPart::Uri], &["/a?b"], Prefixes::default(), &[]);
         assert_eq!(named, Some(key_of(&[KeyPart::Uri], 64, &KeyedRequest { path: "/a", query: Some("b"), ..NOTHING })));
     }
 
@@ -689,7 +744,7 @@ mod tests {
             for ip in [left, right] {
                 let shown = parts[0].prefixes(prefixes).shown(ip.parse().unwrap());
                 for text in [ip, &shown] {
-                    let key = KeySecret::new([7; 16]).key_of_text(&parts, text, prefixes);
+                    let key = KeySecret::new([7; 16]).key_of_text(&parts, text, prefixes, &[]);
                     assert_eq!(key, Some(of(ip)), "{parts:?} /{v4} {text}");
                 }
             }

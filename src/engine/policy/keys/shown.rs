@@ -155,7 +155,7 @@ impl Policy {
         client: IpAddr,
     ) {
         match principal {
-            Principal::Claim(claim) => escape(out, claim.as_bytes()),
+            Principal::Claim(claim) => self.write_identity(out, secret, index, claim.as_bytes()),
             Principal::Bytes(bytes) => self.write_identity(out, secret, index, bytes),
             Principal::Joined(bytes) => self.write_identity(out, secret, index, bytes),
             Principal::Anonymous => out.push_str(ABSENT),
@@ -184,7 +184,8 @@ impl Policy {
             KeyPart::Parameter(_) | KeyPart::Named(_) => escape(out, text.as_bytes()),
             KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
                 Some(IdentitySource::Jwt { .. } | IdentitySource::ApiKeys { .. }) => out.push_str(text),
-                _ => self.write_identity(out, secret, *index, text.as_bytes()),
+                Some(source) => self.write_identity(out, secret, *index, source.spelled(text).as_bytes()),
+                None => write_fingerprint(out, secret, text.as_bytes()),
             },
             KeyPart::Header(name, _) => write_header(out, secret, name, text.as_bytes()),
             KeyPart::Query(..) | KeyPart::Json(_) => write_masked(out, secret, compared(text.as_bytes())),
@@ -194,10 +195,16 @@ impl Policy {
     }
 
     fn write_identity(&self, out: &mut String, secret: &KeySecret, index: usize, bytes: &[u8]) {
-        match self.identities.get(index) {
-            Some(Identity { is_plain: true, .. }) => escape(out, compared(&as_read(bytes))),
-            Some(Identity { source: IdentitySource::Header(name, _), .. }) => write_header(out, secret, name, bytes),
-            _ => write_fingerprint(out, secret, &as_read(bytes)),
+        let Some(Identity { source, is_plain, .. }) = self.identities.get(index) else {
+            return write_fingerprint(out, secret, bytes);
+        };
+        match source {
+            IdentitySource::Header(..) if *is_plain => escape(out, &as_read(bytes)),
+            IdentitySource::Header(name, _) => write_header(out, secret, name, bytes),
+            IdentitySource::Certificate(_) if !is_plain => write_fingerprint(out, secret, bytes),
+            IdentitySource::Certificate(_) | IdentitySource::Jwt { .. } | IdentitySource::ApiKeys { .. } => {
+                escape(out, bytes);
+            }
         }
     }
 }
@@ -292,23 +299,36 @@ mod tests {
 
     use super::*;
     use crate::base::fields::FieldBuf;
+    use crate::engine::policy::api_keys::ApiKeys;
     use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
     use crate::engine::policy::testing::limit;
-    use crate::engine::policy::{Identity, Limit, OnMissing, Repeated};
+    use crate::engine::policy::{CertificateName, Identity, Limit, OnMissing, Repeated};
 
     const SECRET: [u8; 16] = [7; 16];
 
     /// The text of a key with one part for a request with these headers.
     fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, principals: &[Principal<'_>]) -> String {
-        let identity = |name: &str, header: HeaderName| Identity {
+        let identity = |name: &str, source| Identity {
             name: name.into(),
-            source: IdentitySource::Header(header, Repeated::Reject),
+            source,
             on_missing: OnMissing::Ip,
-            is_plain: name == "plain",
+            is_plain: name.starts_with("plain"),
         };
-        let header = HeaderName::from_static("x-partner");
-        let identities =
-            vec![identity("partner", header.clone()), identity("auth", AUTHORIZATION), identity("plain", header)];
+        let [partner, auth] = [HeaderName::from_static("x-partner"), AUTHORIZATION]
+            .map(|header| IdentitySource::Header(header, Repeated::Reject));
+        let plain = IdentitySource::Header(HeaderName::from_static("x-partner"), Repeated::Reject);
+        let keys = Box::new(ApiKeys::new("keys".into(), Vec::new()));
+        let owner = IdentitySource::ApiKeys { header: AUTHORIZATION, keys, is_forwarded: false };
+        let [name, plain_name] = [CertificateName::SubjectCn; 2].map(IdentitySource::Certificate);
+        let sources = [
+            ("partner", partner),
+            ("auth", auth),
+            ("plain", plain),
+            ("owner", owner),
+            ("name", name),
+            ("plain-name", plain_name),
+        ];
+        let identities = Vec::from(sources.map(|(name, source)| identity(name, source)));
         let limits = vec![Limit { key: vec![part], ..limit("l", &[]) }];
         let policy = Policy::new(
             limits,
@@ -339,7 +359,12 @@ mod tests {
         let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);
         let secret: &[u8] = b"sk-0123456789";
         let masked = format!("sk-0..{}", hash("sk-0123456789"));
-        let claim = |text: &str| [Principal::Claim(Arc::from(text))];
+        let at = |index: usize, principal: Principal<'static>| {
+            let mut principals = vec![Principal::Anonymous; index];
+            principals.push(principal);
+            principals
+        };
+        let claim = |text: &str| Principal::Claim(Arc::from(text));
         for (part, headers, query, principals, expected) in [
             (KeyPart::Ip, &[][..], None, &[][..], "2001:db8::/64".to_owned()),
             (KeyPart::Path, &[], None, &[], "/a".to_owned()),
@@ -359,7 +384,9 @@ mod tests {
             ),
             (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("k=sk-0123456789"), &[], masked.clone()),
             (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("j=1"), &[], ABSENT.to_owned()),
-            (KeyPart::Identity(0), &[], None, &claim("a|b\n"), "a\\x7cb\\x0a".to_owned()),
+            (KeyPart::Identity(3), &[], None, &at(3, claim("a|b\n")), "a\\x7cb\\x0a".to_owned()),
+            (KeyPart::Identity(4), &[], None, &at(4, claim("Acme, Inc.,")), hash("Acme, Inc.,")),
+            (KeyPart::Identity(5), &[], None, &at(5, claim("Acme, Inc.,")), "Acme, Inc.,".to_owned()),
             (KeyPart::Identity(0), &[], None, &[Principal::Bytes(secret)], masked),
             (KeyPart::Identity(1), &[], None, &[Principal::Anonymous, Principal::Bytes(secret)], hash("sk-0123456789")),
             (

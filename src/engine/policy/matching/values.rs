@@ -59,8 +59,8 @@ fn joined<'f>(values: impl IntoIterator<Item = &'f [u8]>) -> Vec<u8> {
     values.collect::<SmallVec<[_; 8]>>().join(&b", "[..])
 }
 
-/// The value of a header or an identity for keys and access lists: a list without empty members, each stripped by
-/// [`compared`]. So both treat two spellings of one value alike.
+/// The value of a header for keys and access lists: a list without empty members, each stripped by [`compared`]. So both
+/// treat two spellings of one value alike.
 pub(crate) fn as_read(value: &[u8]) -> Cow<'_, [u8]> {
     if value.contains(&LIST) { list([value]).into() } else { compared(value).into() }
 }
