@@ -7,6 +7,8 @@ use crate::routes::{route, upstream};
 use crate::support::{Call, Client, H2Service, NEVER, Upstream, Weir, over_h2};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
+/// The secret of another issuer.
+const PARTNER: &str = "fedcba9876543210fedcba9876543210";
 
 /// `[identity.seller]` by a token. `x-device` is stated by clients.
 fn identities(on_missing: &str) -> String {
@@ -25,14 +27,18 @@ fn limit(more: &str) -> String {
 fn start(config: &str) -> Weir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("weir.toml"), config).unwrap();
-    Weir::start_in_env(folder, &[("JWT_SECRET", SECRET)])
+    Weir::start_in_env(folder, &[("JWT_SECRET", SECRET), ("PARTNER_SECRET", PARTNER)])
 }
 
 /// The fields of a request with a token of these claims.
 fn bearer(claims: &serde_json::Value) -> String {
+    bearer_by(SECRET, claims)
+}
+
+fn bearer_by(secret: &str, claims: &serde_json::Value) -> String {
     let mut claims = claims.clone();
     claims["exp"] = json!(32_503_680_000_u64); // the year 3000
-    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
+    let key = EncodingKey::from_secret(secret.as_bytes()).unwrap();
     let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
     format!("Authorization: Bearer {token}\r\n")
 }
@@ -130,6 +136,49 @@ fn a_requirement_names_paths_and_methods() {
     // A browser sends no credentials with a preflight.
     let asks = "Origin: http://b\r\nAccess-Control-Request-Method: PUT\r\n";
     assert_eq!(status(&weir, "OPTIONS /api/a", asks), 200);
+}
+
+/// A token that one issuer did not sign may be of another issuer, whose tokens are in the same header.
+#[test]
+fn one_of_two_identities_in_a_header_is_enough() {
+    let partner = "[identity.partner]\non_missing = \"ip\"\n[identity.partner.jwt]\nclaim = \"id\"\n\
+        algorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"PARTNER_SECRET\" } }]\n";
+    let rest = "[client_api]\npath = \"/limits\"\nrate = \"1000/min\"\n\
+        [access]\nrequire = [{ path = \"/any\", identity = [\"seller\", \"partner\"] }]\n\
+        [[limit]]\nname = \"partners\"\nkey = [\"partner\"]\nmatch = { path = \"/partner\" }\nrate = \"1000/s\"\n";
+    let service = Upstream::start();
+    let weir = start(&Weir::config(&service, "", &format!("{}{partner}{rest}", identities("reject"))));
+    let seller = bearer(&json!({ "sellerId": 7 }));
+    let partner = bearer_by(PARTNER, &json!({ "id": 7 }));
+    let stranger = bearer_by("stranger".repeat(4).as_str(), &json!({ "id": 7, "sellerId": 7 }));
+    for (line, by_seller, by_partner, by_none, by_stranger) in [
+        ("GET /any", 200, 200, 401, 401),
+        ("GET /limits", 200, 200, 401, 401),
+        // A key has one of them: without it the address counts, but no token of another issuer.
+        ("GET /partner", 401, 200, 200, 401),
+    ] {
+        let found = [&seller, &partner, "", &stranger].map(|fields| status(&weir, line, fields));
+        assert_eq!(found, [by_seller, by_partner, by_none, by_stranger], "{line}");
+    }
+}
+
+#[test]
+fn every_byte_of_a_claim_counts() {
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"seller\"]\nrate = \"1/h\"\nplans = { gold = \"2/h\" }\n\
+        overrides = { alice = { plan = \"gold\" } }\n";
+    let require = "[access]\nrequire = [{ path = \"/pro\", plan = \"gold\" }]\n";
+    let service = Upstream::start();
+    let weir = start(&Weir::config(&service, "", &format!("{}{limit}{require}", identities("reject"))));
+    for (seller, expected) in [
+        ("alice", [200, 200, 429]),
+        ("alice,", [403, 200, 429]),
+        (" alice", [403, 200, 429]),
+        ("alice\u{85}", [403, 200, 429]),
+    ] {
+        let fields = bearer(&json!({ "sellerId": seller }));
+        let found = ["GET /pro", "GET /", "GET /"].map(|line| status(&weir, line, &fields));
+        assert_eq!(found, expected, "{seller:?}");
+    }
 }
 
 #[test]

@@ -161,15 +161,20 @@ fn has_plan<'l>(request: &mut RequestIdentities<'_, 'l, '_>, one: &Requirement) 
     Ok(one.is_met_by(request.plan()?.as_deref()))
 }
 
-/// Tests that the request has one of the identities, if there are any.
+    let mut rejected = None;
+/// Tests that the request has one of the identities, if there are any. Several of them may be in one header, so a wrong
+/// one says nothing about the others.
 fn meet_identities<'l>(request: &mut RequestIdentities<'_, 'l, '_>, any: &[usize]) -> Result<(), Unidentified<'l>> {
     for index in any {
-        if request.find(*index)?.is_some() {
-            return Ok(());
+        match request.find(*index) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(error) => rejected = Some(error.after(rejected)),
         }
     }
     let first = any.first().and_then(|index| request.live.policy.identities.get(*index));
-    first.map_or(Ok(()), |identity| Err(wrong(identity, IdentityError::Missing)))
+    let missing = || first.map(|identity| wrong(identity, IdentityError::Missing));
+    rejected.or_else(missing).map_or(Ok(()), Err)
 }
 
 /// Verifies the identities of limits that guard the request and do not decide about it, because they are off or because

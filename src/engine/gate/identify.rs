@@ -30,6 +30,15 @@ pub struct Unidentified<'l> {
     pub credential: Credential,
 }
 
+impl Unidentified<'_> {
+    /// The answer to a request in which this identity and an `earlier` one are wrong: the earlier one, unless keys that are
+    /// not available yet may verify the token of this one.
+    pub(super) fn after(self, earlier: Option<Self>) -> Self {
+        let may_verify = self.why == IdentityError::Token(TokenError::NoKeys);
+        earlier.filter(|_| !may_verify).unwrap_or(self)
+    }
+}
+
 /// How requests show an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential {

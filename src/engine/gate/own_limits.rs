@@ -80,19 +80,25 @@ impl Gate {
         let is_free = enter_as(&mut request, &[], is_free)?;
         let identities = &live.policy.identities;
         let mut principals = Vec::with_capacity(identities.len());
+        let mut rejected = None;
         for (index, identity) in identities.iter().enumerate() {
-            let found = request.find(index)?.filter(|_| identity.source.is_verified());
+            let found = request.find(index).unwrap_or_else(|error| {
+                rejected = Some(error.after(rejected));
+                None
+            });
+            let found = found.filter(|_| identity.source.is_verified());
             principals.push(found.map_or(Principal::Anonymous, |found| found.principal.clone()));
         }
         let is_anonymous = |principal: &Principal<'_>| *principal == Principal::Anonymous;
         if principals.iter().all(is_anonymous) {
             let first = identities.iter().find(|identity| identity.source.is_verified()).or(identities.first());
-            return first.map_or(Ok(Vec::new()), |identity| Err(wrong(identity, IdentityError::Missing).into()));
+            let missing = || first.map(|identity| wrong(identity, IdentityError::Missing));
+            return rejected.or_else(missing).map_or(Ok(Vec::new()), |error| Err(error.into()));
         }
         if is_free {
             return Ok(Vec::new());
         }
-        let plan = request.plan()?;
+        let plan = request.plan().ok().flatten();
         let is_own = |part: &KeyPart| match part {
             KeyPart::Ip | KeyPart::Network { .. } => true,
             KeyPart::Identity(index) => principals.get(*index).is_some_and(|principal| !is_anonymous(principal)),
