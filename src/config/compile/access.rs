@@ -220,6 +220,15 @@ impl PlanSources {
                 && !has("server", "trusted_proxies"),
         }
     }
+
+    /// Warns of the use of a plan at `span` that no request can prove.
+    pub(super) fn warn_of_unproven(&self, table: &Table<'_>, key: &str, span: Range<usize>) {
+        if self.unproven {
+            let what = "a plan in a header counts from `server.trusted_proxies` only, and there are none";
+            let help = "name the proxies, or take the plan from a token or an API key";
+            table.warn(key, span, "unproven_plan", (what, help));
+        }
+    }
 }
 
 fn require(table: &Table<'_>, identities: &[String], sources: &PlanSources) -> Vec<Requirement> {
@@ -232,10 +241,8 @@ fn require(table: &Table<'_>, identities: &[String], sources: &PlanSources) -> V
 
 fn requirement(table: &Table<'_>, names: &[String], sources: &PlanSources) -> Requirement {
     let plans = table.list("plan", value);
-    if plans.is_some() && sources.unproven {
-        let what = "a plan in a header counts from `server.trusted_proxies` only, and there are none";
-        let help = "name the proxies, or take the plan from a token or an API key";
-        table.warn("plan", table.span_of("plan"), "unproven_plan", (what, help));
+    if plans.is_some() {
+        sources.warn_of_unproven(table, "plan", table.span_of("plan"));
     }
     if plans.is_some() && !sources.any {
         let problem =

@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 
-use super::access;
+use super::access::{self, PlanSources};
 use super::identity::header_name;
 use crate::config::reader::{Fault, Located, Table};
 use crate::engine::policy::identity_header::{IdentityHeader, IdentityValue};
@@ -10,11 +10,14 @@ use crate::transport::http1::hop;
 
 /// Compiles the headers. `identities` are the names of all identities. Notes and leaves out invalid entries; the
 /// configuration is invalid then.
-pub(super) fn identity_headers(server: &Table<'_>, identities: &[String], has_plans: bool) -> Vec<IdentityHeader> {
+pub(super) fn identity_headers(root: &Table<'_>, server: &Table<'_>, identities: &[String]) -> Vec<IdentityHeader> {
     let mut headers: Vec<IdentityHeader> = Vec::new();
     for (name, value) in server.pairs("forward_as") {
-        let header = header(&name)
-            .and_then(|name| Ok(IdentityHeader { name, value: source(value.get_ref(), identities, has_plans)? }));
+        let source = source(value.get_ref(), identities, root.has("plans"));
+        if matches!(source, Ok(IdentityValue::Plan)) {
+            PlanSources::of(root).warn_of_unproven(server, "forward_as", value.span());
+        }
+        let header = header(&name).and_then(|name| Ok(IdentityHeader { name, value: source? }));
         match header {
             Ok(header) if headers.iter().any(|known| known.is_read_from(header.name.as_str().as_bytes())) => {
                 let what = format!("services may read `{}` as a header before it", header.name);

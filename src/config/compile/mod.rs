@@ -205,7 +205,7 @@ fn policy(
     let (names, identities) = identity::identities(&root.table("identity"), shows_certificates);
     let (plans, identities) = access::plans(root, &names, identities);
     let (access, bypass) = access::access(root, &names, identities.as_deref().unwrap_or_default());
-    let identity_headers = forward_as::identity_headers(server, &names, root.has("plans"));
+    let identity_headers = forward_as::identity_headers(root, server, &names);
     let prefixes = client_ip.as_ref().map_or(Prefixes::WHOLE, |rules| rules.prefixes);
     let limits = limit::limits(root, (&names, identities.as_deref().unwrap_or_default()), prefixes, fleet, overrides);
     let parts = limits.zip(identities).zip(client_ip);

@@ -358,6 +358,9 @@ fn plans_of_headers_without_a_proxy() {
         "[upstream]\nurl = 'http://a'\n[access]\nrequire = [{ plan = 'b' }]\n[plans]\nfrom = 'header:x-plan'\n";
     assert_eq!(warned(require), [("unproven_plan", Some((4, 21)))]);
     assert_eq!(warned(&format!("{require}[server]\ntrusted_proxies = ['192.0.2.1']\n")), []);
+    let forward = "[plans]\nfrom = 'header:x-plan'\n[server]\nforward_as = { x-tier = 'plan' }\n";
+    assert_eq!(warned(&format!("[upstream]\nurl = 'http://a'\n{forward}")), [("unproven_plan", Some((6, 25)))]);
+    assert_eq!(warned(&format!("[upstream]\nurl = 'http://a'\n{forward}trusted_proxies = ['192.0.2.1']\n")), []);
 }
 
 #[test]

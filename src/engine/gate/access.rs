@@ -11,7 +11,7 @@ use super::shed::Shed;
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
 use crate::engine::policy::access::{Access, AccessRule, DenialReason, Requirement};
-use crate::engine::policy::{Facts, KeyPart, Limit, PlanSource, Stage};
+use crate::engine::policy::{Facts, KeyPart, Limit, Stage};
 
 /// Why access control rejects a request.
 #[derive(Clone, Copy, Debug)]
@@ -149,22 +149,19 @@ fn meet<'l>(request: &mut RequestIdentities<'_, 'l, '_>, one: &'l Requirement) -
 }
 
 /// Whether the request has a plan that `one` requires. As in a limit, plans that overrides assign to its keys go before
-/// its own plan. A plan in a header counts from a trusted proxy only: a client can send any.
+/// its own plan.
 fn has_plan<'l>(request: &mut RequestIdentities<'_, 'l, '_>, one: &Requirement) -> Result<bool, Unidentified<'l>> {
     let assigned = assigned_plans(request);
     if !assigned.is_empty() {
         return Ok(assigned.into_iter().any(|plan| one.is_met_by(Some(plan))));
     }
-    if matches!(request.live.policy.plans, Some(PlanSource::Header(_))) && !request.facts.is_proxied {
-        return Ok(false);
-    }
-    Ok(one.is_met_by(request.plan()?.as_deref()))
+    Ok(one.is_met_by(request.proven_plan()?.as_deref()))
 }
 
-    let mut rejected = None;
 /// Tests that the request has one of the identities, if there are any. Several of them may be in one header, so a wrong
 /// one says nothing about the others.
 fn meet_identities<'l>(request: &mut RequestIdentities<'_, 'l, '_>, any: &[usize]) -> Result<(), Unidentified<'l>> {
+    let mut rejected = None;
     for index in any {
         match request.find(*index) {
             Ok(Some(_)) => return Ok(()),

@@ -214,21 +214,26 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
             }
         }
     }
+
+    /// The plan of the request, if the client cannot have invented it: in a header it counts from a trusted proxy only.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub(super) fn proven_plan(&mut self) -> Result<Option<Plan<'f>>, Unidentified<'l>> {
+        let is_in_header = matches!(self.live.policy.plans, Some(PlanSource::Header(_)));
+        if is_in_header && !self.facts.is_proxied { Ok(None) } else { self.plan() }
+    }
 }
 
 impl RequestIdentities<'_, '_, '_> {
-    /// The priority of the request. `is_arrival`: no token is verified for its plan. A plan that is unknown or wrong fits no
-    /// rule, and a plan in a header counts only from a trusted proxy.
+    /// The priority of the request. `is_arrival`: no token is verified for its plan. A plan that is unknown, wrong or not
+    /// proven fits no rule.
     pub(super) fn priority(&mut self, is_arrival: bool) -> Priority {
         let (live, facts) = (self.live, self.facts);
         let Some(priorities) = &live.policy.priorities else { return Priority::default() };
-        let is_known = match live.policy.plans {
-            Some(PlanSource::Header(_)) => facts.is_proxied,
-            Some(PlanSource::Claim(_)) => !is_arrival,
-            None => false,
-        };
+        let is_verified_later = is_arrival && matches!(live.policy.plans, Some(PlanSource::Claim(_)));
         priorities.of(facts, |plans| {
-            let plan = if is_known { self.plan().ok().flatten() } else { None };
+            let plan = if is_verified_later { None } else { self.proven_plan().ok().flatten() };
             plan.is_some_and(|plan| plans.iter().any(|one| **one == *plan))
         })
     }

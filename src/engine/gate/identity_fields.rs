@@ -12,8 +12,8 @@ use crate::engine::policy::{Facts, Principal};
 pub type IdentityFields<'l> = Vec<(&'l HeaderName, Box<[u8]>)>;
 
 impl Gate {
-    /// The fields in which the service gets the identities and the plan of the request. A value that is missing, wrong or
-    /// no value of a field has no field.
+    /// The fields in which the service gets the identities and the plan of the request. A value that is missing, wrong, not
+    /// proven or no value of a field has no field.
     #[inline]
     pub fn identity_fields<'l>(&self, live: &'l Live, facts: &Facts<'_>, now: Timestamp) -> IdentityFields<'l> {
         let headers = &*live.policy.identity_headers;
@@ -32,7 +32,7 @@ impl Gate {
 fn value(request: &mut RequestIdentities<'_, '_, '_>, value: IdentityValue) -> Option<Box<[u8]>> {
     match value {
         IdentityValue::Removed => None,
-        IdentityValue::Plan => Some(request.plan().ok()??.as_bytes().into()),
+        IdentityValue::Plan => Some(request.proven_plan().ok()??.as_bytes().into()),
         IdentityValue::Identity(index) => match &request.find(index).ok()??.principal {
             Principal::Bytes(bytes) => Some((*bytes).into()),
             Principal::Joined(bytes) => Some((**bytes).into()),
