@@ -32,7 +32,7 @@ const ROUTES: [(&str, &str, &str); 5] = [
     ("path = \"/v1/{*rest}\", host = \"api.test\"", "api", "rewrite = { strip = \"/v1\", add = \"/api\" }"),
     ("path = [\"/v1\", \"/v1/{*rest}\"], method = \"GET\"", "web", "rewrite = { strip = \"/v1\" }"),
     ("header = { x-beta = \"yes\" }", "api", "rewrite = { add = \"/beta\" }"),
-    ("host = \"*.web.test\"", "web", ""),
+    ("host = [\"*.web.test\", \"[FE80:0::1]\"]", "web", ""),
     ("path = \"/only/{id}\"", "web", ""),
 ];
 
@@ -56,6 +56,7 @@ fn the_first_route_that_matches_takes_a_request() {
         ("DELETE /v1/a HTTP/1.1\r\nHost: api.test", 200, "api /api/a"),
         ("GET /a HTTP/1.1\r\nHost: a\r\nX-Beta: yes", 200, "api /beta/a"),
         ("GET / HTTP/1.1\r\nHost: shop.WEB.test", 200, "web /"),
+        ("GET / HTTP/1.1\r\nHost: [fe80::0:1]:80", 200, "web /"),
         ("GET /only/1 HTTP/1.1\r\nHost: a", 200, "web /only/1"),
         ("OPTIONS * HTTP/1.1\r\nHost: a\r\nX-Beta: yes", 200, "api *"),
         ("GET /only/1/2 HTTP/1.1\r\nHost: a", 404, "no route"),

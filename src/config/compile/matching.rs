@@ -12,6 +12,7 @@ use crate::config::reader::{Fault, Located, Table, did_you_mean, nearest, units}
 use crate::engine::policy::path::PathRules;
 use crate::engine::policy::{
     BodyMember, HeaderTest, HostPattern, Match, MemberTest, Networks, PathPattern, PatternError, TextRegex, compared,
+    host,
 };
 use crate::engine::units::Pointer;
 
@@ -150,7 +151,7 @@ pub(super) fn host(text: &str) -> Result<HostPattern, Fault> {
     }
     Ok(match below {
         Some(name) => HostPattern::Below(format!(".{name}").into()),
-        None => HostPattern::Exact(lower.into()),
+        None => HostPattern::Exact(host::host(&lower).into()),
     })
 }
 

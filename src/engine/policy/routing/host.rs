@@ -3,21 +3,30 @@
 //! Not here: the choice between several hosts in a request.
 
 use std::borrow::Cow;
+use std::net::Ipv6Addr;
 
 use crate::base::fields::decimal;
 
-/// The host in lower case, without port and final dot.
+/// The host in lower case, without port and final dot. An IPv6 address has the form of RFC 5952.
 pub fn host(authority: &str) -> Cow<'_, str> {
     let bytes = authority.as_bytes();
     let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let colon = (bytes.len() - digits).checked_sub(1).filter(|&at| bytes[at] == b':');
     let host = colon.map_or(authority, |at| &authority[..at]);
     let host = host.strip_suffix('.').unwrap_or(host); // a final dot names the root of the DNS
+    if let Some(ip) = ipv6(host) {
+        return Cow::Owned(format!("[{ip}]"));
+    }
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {
         Cow::Borrowed(host)
     }
+}
+
+/// The IPv6 address in brackets at the start of an authority.
+fn ipv6(authority: &str) -> Option<Ipv6Addr> {
+    authority.strip_prefix('[')?.split_once(']')?.0.parse().ok()
 }
 
 /// Whether this is `uri-host [ ":" port ]` (RFC 3986, section 3.2), without user information.
@@ -26,12 +35,11 @@ pub fn host(authority: &str) -> Cow<'_, str> {
 /// headers that tell the upstream the host.
 pub fn is_authority(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let host_len = if let [b'[', rest @ ..] = bytes {
-        let len = rest.iter().take_while(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte)).count();
-        if len == 0 || rest.get(len) != Some(&b']') {
+    let host_len = if bytes.first() == Some(&b'[') {
+        if ipv6(text).is_none() {
             return false;
         }
-        len + 2
+        text.find(']').map_or(0, |end| end + 1)
     } else {
         let len = bytes.iter().take_while(|&&byte| HOST_BYTES[usize::from(byte)]).count();
         let host = &bytes[..len];
@@ -73,8 +81,32 @@ mod tests {
             assert!(is_authority(text), "{text}");
         }
         for text in [
-            "", ".", ":80", "..", "a..b", ".a..", "a:65536", "a:b", "a:-1", "u@a", "a,b", "a;b", "a%62", "a/b", "a b",
-            "\u{e9}", "[]", "[::1", "[::1]a", "[::g]", "::1", "[::1]:x",
+            "",
+            ".",
+            ":80",
+            "..",
+            "a..b",
+            ".a..",
+            "a:65536",
+            "a:b",
+            "a:-1",
+            "u@a",
+            "a,b",
+            "a;b",
+            "a%62",
+            "a/b",
+            "a b",
+            "\u{e9}",
+            "[]",
+            "[::1",
+            "[::1]a",
+            "[::g]",
+            "::1",
+            "[::1]:x",
+            "[1]",
+            "[1.2.3.4]",
+            "[::00001]",
+            "[::1%lo]",
         ] {
             assert!(!is_authority(text), "{text}");
         }
@@ -90,6 +122,8 @@ mod tests {
             ("80", "80"),
             ("[::1]:80", "[::1]"),
             ("[FE80::1]", "[fe80::1]"),
+            ("[fe80:0::0001]:80", "[fe80::1]"),
+            ("[0:0:0:0:0:ffff:0102:304]", "[::ffff:1.2.3.4]"),
         ] {
             assert_eq!(host(authority), expected, "{authority}");
         }
