@@ -254,6 +254,43 @@ fn services_get_verified_identities_and_nothing_of_clients() {
     }
 }
 
+/// A client can send any plan in a header.
+#[test]
+fn services_get_a_plan_in_a_header_from_trusted_proxies_only() {
+    for (proxies, expected) in [("[]", None), ("[\"127.0.0.1\"]", Some("gold"))] {
+        let service = Upstream::start();
+        let server = format!("trusted_proxies = {proxies}\nforward_as = {{ x-plan = \"plan\" }}");
+        let rest = format!("[plans]\nfrom = \"header:x-tier\"\n{NEVER}");
+        let weir = start(&Weir::config(&service, &server, &rest));
+        assert_eq!(status(&weir, "GET /", "X-Tier: gold\r\n"), 200);
+        let received = service.received().pop().unwrap();
+        assert_eq!((received.header("x-plan").as_deref(), received.header("x-tier")), (expected, Some("gold".into())));
+    }
+}
+
+/// Weir decides by these fields, so the service gets them as Weir has read them.
+#[test]
+fn no_option_and_no_trailer_changes_a_field_that_weir_reads() {
+    let plain = identities("reject").replace("[plans]\nfrom = \"seller.plan\"", "[plans]\nfrom = \"header:x-tier\"");
+    let only_seller = plain.split("[identity.device]").next().unwrap();
+    for (identities, reads_all) in [(&*plain, true), (only_seller, false)] {
+        let service = Upstream::start();
+        let weir = start(&Weir::config(&service, "", &format!("{identities}{NEVER}")));
+        let seller = bearer(&json!({ "sellerId": 7 }));
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x-device, x-tier, x-sum\r\n\
+             Connection: authorization, X-Device, x-tier, x-other, te\r\nTE: trailers\r\n\
+             X-Device: d\r\nX-Tier: gold\r\nX-Other: o\r\n{seller}\r\n"
+        );
+        let body = "1\r\na\r\n0\r\nX-Device: e\r\nX-Tier: free\r\nX-Sum: 1\r\n\r\n";
+        assert_eq!(Client::connect(weir.address()).send(format!("{head}{body}")).answer().status, 200);
+        let received = service.received().pop().unwrap();
+        let found = ["authorization", "x-device", "x-tier", "x-other"].map(|name| received.header(name).is_some());
+        assert_eq!(found, [true, reads_all, reads_all, false]);
+        assert_eq!(received.trailers.contains("X-Sum"), !reads_all, "{}", received.trailers);
+    }
+}
+
 #[test]
 fn a_trailer_or_http2_field_is_no_identity() {
     let service = Upstream::start();

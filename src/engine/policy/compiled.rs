@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use http::{HeaderName, Method};
 
 use super::access::Access;
 use super::allowed::{Shares, Variant};
@@ -131,6 +131,15 @@ impl Policy {
     /// Sets the access lists and the source of plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
         Self { access: access.map(Arc::new), plans, ..self }.with_beyond_limits()
+    }
+
+    /// The headers from which identities and the plan are read.
+    pub fn read_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let plan = self.plans.iter().filter_map(|source| match source {
+            PlanSource::Header(name) => Some(name),
+            PlanSource::Claim(_) => None,
+        });
+        self.identities.iter().filter_map(|identity| identity.source.header()).chain(plan)
     }
 
     /// Sets the headers in which services get identities and the plan. Services get no header of API keys, unless it is

@@ -57,7 +57,7 @@ impl RequestContext<'_> {
             may_retry: request.is_bodyless() && request.method.is_safe(),
             may_switch: admitted.upgrade.is_some(),
             authenticates_connection: admitted.authenticates_connection && admitted.upgrade.is_none(),
-            passes_trailers: head.passes_trailers(),
+            passes_trailers: !request.is_bodyless() && head.passes_trailers(),
         };
         let mut requirements = admitted.requirements.clone();
         requirements.is_exclusive |= admitted.authenticates_connection;
@@ -105,7 +105,7 @@ impl RequestHead for ForwardedHead<'_, '_> {
         out.copy(request.fields, |name| {
             !hop::is_hop_by_hop(name)
                 && !is_ours(name, version, keeps_x)
-                && !named.contains(name)
+                && (!named.contains(name) || context.is_read(name))
                 && !is_key(name)
                 && !identity_headers.iter().any(|header| header.is_read_from(name))
                 && !self.is_replaced(name)
@@ -159,9 +159,11 @@ impl RequestHead for ForwardedHead<'_, '_> {
 }
 
 impl ForwardedHead<'_, '_> {
-    /// Whether trailers are passed on. A service may merge them into the header, and take one for an identity.
+    /// Whether trailers are passed on. A service may merge them into the header, and take one for an identity or a plan.
     fn passes_trailers(&self) -> bool {
-        self.context.config.running.live.policy.identity_headers.is_empty()
+        let policy = &self.context.config.running.live.policy;
+        policy.identity_headers.is_empty()
+            && !policy.read_headers().any(|name| hop::may_trail(name.as_str().as_bytes()))
     }
 
     /// Whether an id, a trace or another field of Weir stands in place of this field. The state of a trace that Weir has

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderName, Method};
+use http::Method;
 use smallvec::SmallVec;
 
 use super::access_record::AccessRecord;
@@ -19,7 +19,7 @@ use crate::base::fields::Fields;
 use crate::base::time;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
-use crate::engine::policy::{Facts, Identity, IdentitySource, PlanSource, StaleCause};
+use crate::engine::policy::{Facts, StaleCause};
 use crate::transport::http1::Framing;
 use crate::transport::http1::hop;
 use crate::transport::respond::{ProblemKind, StoredReply};
@@ -152,17 +152,9 @@ impl<'v> RequestContext<'v> {
     }
 
     /// Whether an identity or the plan of a request is read from this field.
-    fn is_read(&self, name: &[u8]) -> bool {
-        let policy = &self.config.running.live.policy;
-        let is = |field: &HeaderName| name.eq_ignore_ascii_case(field.as_str().as_bytes());
-        let is_of_identity = |identity: &Identity| match &identity.source {
-            IdentitySource::Header(field, _)
-            | IdentitySource::Jwt { header: field, .. }
-            | IdentitySource::ApiKeys { header: field, .. } => is(field),
-            IdentitySource::Certificate(_) => false,
-        };
-        policy.identities.iter().any(is_of_identity)
-            || policy.plans.iter().any(|plan| matches!(plan, PlanSource::Header(field) if is(field)))
+    pub(super) fn is_read(&self, name: &[u8]) -> bool {
+        let mut read = self.config.running.live.policy.read_headers();
+        read.any(|field| name.eq_ignore_ascii_case(field.as_str().as_bytes()))
     }
 
     /// The stored answer in place of a refusal, if each limit that refuses the request has stored answers. Limits that
