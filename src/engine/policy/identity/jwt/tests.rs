@@ -437,6 +437,7 @@ fn malformed_tokens_are_refused() {
         (r#"{"alg":"HS256","alg":"HS256"}"#, "{}", Err(TokenError::Malformed)),
         (r#"{"alg":["HS256"]}"#, "{}", Err(TokenError::Malformed)),
         (r#"{"alg":"HS256","kid":1}"#, "{}", Err(TokenError::Malformed)),
+        (r#"["HS256",null]"#, r#"{"sellerId":"s-1"}"#, Err(TokenError::Malformed)),
         ("{}", "{}", Err(TokenError::Malformed)),
         ("", "{}", Err(TokenError::Malformed)),
         (r#"{"alg":"HS256"}"#, "", Err(TokenError::Malformed)),

@@ -130,6 +130,10 @@ impl Verifier {
     }
 
     fn verify_signature(&self, parts: &Parts<'_>, header: &str) -> Result<(), TokenError> {
+        // `serde` would read an array as the members in their order.
+        if !header.trim_ascii_start().starts_with('{') {
+            return Err(TokenError::Malformed);
+        }
         let header: JoseHeader<'_> = serde_json::from_str(header).map_err(|_| TokenError::Malformed)?;
         if header.crit.0 {
             return Err(TokenError::Malformed);
