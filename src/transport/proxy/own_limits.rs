@@ -36,9 +36,6 @@ impl<'v> RequestContext<'v> {
         is_grpc: bool,
         record: &mut AccessRecord<'_>,
     ) -> NotForwarded<'v> {
-        if !matches!(request.method, Method::GET | Method::HEAD) {
-            return self.counted(LocalReply::method_refused("the limits of a client can only be read", "GET, HEAD"));
-        }
         record.identified(facts.client_ip, facts.host, facts.path);
         let (gate, live) = (&self.worker.shared.gate, &self.config.running.live);
         let now = gate.clock().at(self.began);
@@ -51,6 +48,9 @@ impl<'v> RequestContext<'v> {
             Ok(is_free) => is_free.unwrap_or_default(),
             Err(ground) => return self.denied(ground, is_grpc),
         };
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return self.counted(LocalReply::method_refused("the limits of a client can only be read", "GET, HEAD"));
+        }
         match gate.own_limits((live, api), facts, is_free, now) {
             Ok(limits) => NotForwarded::OwnLimits(Box::new(OwnLimitsReply::new(&limits, facts.headers, now))),
             Err(OwnLimitsError::TooOften(retry)) => LocalReply::too_often(retry).into(),
